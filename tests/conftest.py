@@ -1,0 +1,40 @@
+"""The strict environment in which every test runs, set up before jax or posjax is imported."""
+
+import os
+import sys
+
+if 'posjax' in sys.modules:
+  raise RuntimeError('posjax was imported before tests/conftest.py could have it type-checked.')
+
+os.environ.setdefault('JAX_PLATFORMS', 'cpu')  # JAX_PLATFORMS=cuda pytest tests on a GPU instead
+os.environ['XLA_FLAGS'] = (
+  os.environ.get('XLA_FLAGS', '') + ' --xla_force_host_platform_device_count=8'
+).strip()
+# Compiled code from another version or machine must not decide a test.
+os.environ['JAX_ENABLE_COMPILATION_CACHE'] = 'false'
+# Matplotlib would look for a display otherwise.
+os.environ.setdefault('MPLBACKEND', 'agg')
+
+import jax
+import jaxtyping
+import pytest
+
+jax.config.update('jax_numpy_rank_promotion', 'raise')
+
+# Annotations are checked at run time here and only here. The hook is never removed: modules
+# such as the schemes are imported when a test first names them.
+jaxtyping.install_import_hook('posjax', 'beartype.beartype')
+
+
+@pytest.fixture
+def unchecked():
+  """As users run it: without annotation checks, so that the library's own errors are seen."""
+  jaxtyping.config.update('jaxtyping_disable', True)
+  yield
+  jaxtyping.config.update('jaxtyping_disable', False)
+
+
+@pytest.fixture
+def key():
+  """A random key, the same in every test."""
+  return jax.random.key(0)

@@ -1,0 +1,210 @@
+"""What holds the house together: who may import whom, who may name whom, how a file looks."""
+
+import ast
+import pathlib
+import re
+import sys
+
+import pytest
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+LIBRARY = ROOT / 'posjax'
+FILES = sorted(LIBRARY.rglob('*.py'))
+SCHEMES = sorted(p.stem for p in (LIBRARY / 'schemes').glob('*.py') if p.stem != '__init__')
+# Names of schemes that are words of English, or of the trade: code may use them in another sense.
+# A call in a string, 'learned(max_length=512)', is found nevertheless, and so is an import.
+ENGLISH = {
+  *('absolute', 'axial', 'complex', 'dynamic', 'factored', 'fire', 'forgetting', 'gaussian'),
+  *('grid', 'learned', 'linear', 'none', 'random', 'randomized', 'relative', 'shape', 'shift'),
+  *('time', 'tree', 'window'),
+}
+STANDARD = set(sys.stdlib_module_names)
+ADAPTERS = {'posjax/linen.py', 'posjax/nnx.py'}
+FOREIGN = {'optax', 'orbax', 'grain', 'ml_collections', 'tensorflow_datasets', 'chex'}
+
+
+def name(path):
+  return path.relative_to(ROOT).as_posix()
+
+
+def tree(path):
+  return ast.parse(path.read_text(encoding='utf-8'))
+
+
+def imports(path):
+  """Dotted names that a file imports, inside functions too; `from a import b` gives a and a.b."""
+  found = set()
+  for node in ast.walk(tree(path)):
+    if isinstance(node, ast.Import):
+      found |= {alias.name for alias in node.names}
+    elif isinstance(node, ast.ImportFrom):
+      module = '.' * node.level + (node.module or '')
+      members = {f'{module}.{alias.name}' for alias in node.names}
+      # `from posjax import scheme` imports posjax.scheme; posjax alone says nothing.
+      found |= members if module == 'posjax' else {module} | members
+  return found
+
+
+def within(module, allowed):
+  return any(module == a or module.startswith(a + '.') for a in allowed)
+
+
+def strays(path, allowed):
+  """Imports of posjax modules that are not among `allowed`."""
+  return {m for m in imports(path) if within(m, {'posjax'}) and not within(m, allowed)}
+
+
+def top(module):
+  return module.partition('.')[0]
+
+
+def each(paths):
+  return pytest.mark.parametrize('path', paths, ids=name)
+
+
+def group(*patterns):
+  """Files of the library by pattern; a part that is not written yet has none."""
+  return sorted(path for pattern in patterns for path in ROOT.glob(pattern))
+
+
+# Who may import whom.
+
+
+@each(group('posjax/schemes/*.py'))
+def test_a_scheme_imports_the_record_angles_and_other_schemes_only(path):
+  assert not strays(path, {'posjax.scheme', 'posjax.angles', 'posjax.schemes'})
+  others = {top(m) for m in imports(path)} - STANDARD
+  assert others <= {'posjax', 'jax', 'numpy', 'jaxtyping'}
+
+
+@each(group('posjax/scheme.py', 'posjax/angles.py', 'posjax/positions.py', 'posjax/chain.py'))
+def test_the_record_knows_no_scheme_and_no_attention(path):
+  pure = {'posjax.scheme', 'posjax.angles', 'posjax.positions', 'posjax.chain'}
+  assert not strays(path, pure)
+
+
+@each(group('posjax/attention.py'))
+def test_attention_imports_the_record_and_the_ways_to_compute_it_only(path):
+  assert not strays(path, {'posjax.scheme', 'posjax.chain', 'posjax.positions', 'posjax.kernels'})
+
+
+@each(group('posjax/kernels/**/*.py'))
+def test_kernels_do_not_import_schemes_or_adapters(path):
+  forbidden = {'posjax.schemes', 'posjax.expression', 'posjax.linen', 'posjax.nnx'}
+  assert not {m for m in imports(path) if within(m, forbidden)}
+
+
+@each([p for p in FILES if not name(p).startswith('posjax/experiment/')])
+def test_the_library_does_not_import_the_experiment_or_its_stack(path):
+  assert not {m for m in imports(path) if within(m, {'posjax.experiment'})}
+  assert not {top(m) for m in imports(path)} & FOREIGN
+  if name(path) not in ADAPTERS:
+    assert 'flax' not in {top(m) for m in imports(path)}
+
+
+def test_chex_is_imported_in_tests_only():
+  users = [
+    name(p) for p in FILES + group('*.py', 'configs/**/*.py') if 'chex' in map(top, imports(p))
+  ]
+  assert users == []
+
+
+# Who may name whom.
+
+
+def docstrings(module):
+  """Ids of the constants that are docstrings, or strings that stand alone as a statement."""
+  return {id(n.value) for n in ast.walk(module) if isinstance(n, ast.Expr)}
+
+
+def named_schemes(path):
+  """Schemes that code names: as an expression in a string, an import, or a call of a scheme.
+
+  A string names a scheme if it is one expression of `posjax.get`, such as 'rope' or
+  'rope(base=5e5)+alibi'. An identifier does if it contains the name as a whole word between
+  underscores, unless the name is also an English word.
+  """
+  module = tree(path)
+  skip = docstrings(module)
+  words = '|'.join(map(re.escape, SCHEMES))
+  expression = re.compile(rf'\s*(?:{words})(?:\(.*|\s*)', re.DOTALL)
+  identifiers = set(SCHEMES) - ENGLISH
+  found = set()
+  for node in ast.walk(module):
+    if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in skip:
+      parts = node.value.split('+')
+      if any(expression.fullmatch(part) and part.strip() not in ENGLISH for part in parts):
+        found.add(node.value)
+    texts = (getattr(node, field, None) for field in ('id', 'attr', 'name', 'arg'))
+    for text in filter(lambda text: isinstance(text, str), texts):
+      pieces = f'_{text.lower()}_'
+      found |= {text for scheme in identifiers if f'_{scheme}_' in pieces}
+  imported = {m for m in imports(path) if m.startswith('posjax.schemes.')}
+  return found | imported
+
+
+@each(
+  group('train.py', 'posjax/attention.py', 'posjax/kernels/**/*.py', 'posjax/experiment/**/*.py')
+)
+def test_nothing_but_a_scheme_and_a_config_names_a_scheme(path):
+  assert named_schemes(path) == set()
+
+
+@pytest.mark.parametrize(
+  ('code', 'expected'),
+  [
+    ("x = 'none'", set()),
+    ('"""Uses alibi."""\n# alibi', set()),
+    ("x = 'alibi'", {'alibi'}),
+    ("x = 'none(a=1)'", {'none(a=1)'}),
+    ("x = 'window+alibi(a=1)'", {'window+alibi(a=1)'}),
+    ("x = 'an alibi for it'", set()),
+    ('def make_alibi(): pass', {'make_alibi'}),
+    ('from posjax.schemes import none', {'posjax.schemes.none'}),
+  ],
+)
+def test_a_name_of_a_scheme_is_found_in_code_and_not_in_prose(
+  code, expected, tmp_path, monkeypatch
+):
+  monkeypatch.setattr(sys.modules[__name__], 'SCHEMES', ['alibi', 'none'])
+  path = tmp_path / 'code.py'
+  path.write_text(code)
+  assert named_schemes(path) == expected
+
+
+# How a file looks.
+
+
+@each(FILES + group('train.py', 'configs/**/*.py', 'tests/**/*.py', 'benchmarks/**/*.py'))
+def test_a_file_has_at_most_300_lines_or_says_why(path):
+  lines = path.read_text(encoding='utf-8').count('\n')
+  reason = re.search(r'\blong\b', ast.get_docstring(tree(path)) or '', re.IGNORECASE)
+  assert lines <= 300 or reason, f'{lines} lines; the docstring must say why it is long'
+
+
+@each(FILES)
+def test_a_file_is_named_for_what_it_holds(path):
+  assert path.stem not in {'utils', 'util', 'common', 'base', 'helpers', 'misc', '_src'}
+  assert '_src' not in path.parts
+
+
+@each(FILES)
+def test_the_library_raises_and_does_not_assert(path):
+  assert not [node.lineno for node in ast.walk(tree(path)) if isinstance(node, ast.Assert)]
+
+
+@each(FILES + group('train.py', 'configs/**/*.py', 'tests/**/*.py'))
+def test_annotations_are_evaluated(path):
+  """Postponed ones are strings, which jaxtyping's run-time checks and flax dataclasses mistake."""
+  assert '__future__.annotations' not in imports(path)
+
+
+@each(FILES)
+def test_public_functions_are_annotated(path):
+  missing = []
+  for node in tree(path).body:
+    if isinstance(node, ast.FunctionDef) and not node.name.startswith('_'):
+      arguments = [*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs]
+      missing += [f'{node.name}({a.arg})' for a in arguments if a.annotation is None]
+      missing += [f'{node.name} -> ?'] if node.returns is None else []
+  assert missing == []
