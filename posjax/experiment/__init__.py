@@ -1,0 +1,1 @@
+"""Experiments with posjax: tasks, models, data and training."""
