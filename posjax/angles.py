@@ -1,0 +1,112 @@
+"""Angles that are exact at every integer position.
+
+`float32(position) * frequency` is off by 3e-3 radians at position 131,072 and by everything at
+1e7. Here a frequency is a 64-bit fixed-point fraction of a turn in two uint32 words; wrapping
+integer multiplication by the position *is* the reduction modulo one turn, and only the 32-bit
+phase that remains becomes a float32, in [-pi, pi).
+"""
+
+from fractions import Fraction
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, Num, UInt32
+
+# 2 pi to 64 digits: float64's 16 would be wrong at position 1e9.
+_TURN = Fraction(62831853071795864769252867665590057683943387987502116419498891846, 10**64)
+
+
+def frequencies(
+  width: int, base: float = 10000.0, *, endpoint: bool = False
+) -> Float[np.ndarray, ' half']:
+  """Geometric frequencies: base^(-2k/width), k = 0 .. width/2 - 1, in radians per token.
+
+  Args:
+    width: the number of sines and cosines together; an odd one leaves one over.
+    base: 2 pi base is the wavelength that the slowest frequency approaches; positive.
+      Synonyms: theta, max_wavelength, max_timescale, base_frequency.
+    endpoint: whether the last frequency is 1/base itself: base^(-k/(width/2 - 1)), as in
+      tensor2tensor, fairseq and TENER.
+
+  Returns:
+    float64 [width // 2].
+
+  Raises:
+    ValueError: if the base is not positive.
+
+  Example:
+    >>> frequencies(4, base=100.0)
+    array([1. , 0.1])
+    >>> frequencies(6, base=100.0, endpoint=True)
+    array([1.  , 0.1 , 0.01])
+  """
+  if not base > 0:
+    raise ValueError(f'The base must be positive, but got {base}.')
+  half = width // 2
+  exponents = np.linspace(0, 1, half) if endpoint else 2 * np.arange(half) / width
+  return np.float64(base) ** -exponents
+
+
+def angles(
+  pos: Num[Array, '*shape'], frequencies: Float[np.ndarray, ' half']
+) -> Float[Array, '*shape half']:
+  """pos * frequencies, modulo 2 pi: to 3e-7 at every int32 position.
+
+  Args:
+    pos: ids, in tokens. Integers are exact; float32 ids (below 2^31) are taken exactly as given
+      and have gradients; narrower floats are refused, as they cannot count past 256.
+    frequencies: radians per token, a float64 NumPy array: constants, not parameters.
+
+  Returns:
+    Radians, float32 (float64 for float64 ids): in [-pi, pi) for integers.
+
+  Raises:
+    TypeError: if ids are neither integers, nor float32 or float64.
+
+  Example:
+    >>> import jax.numpy as jnp
+    >>> angle = angles(jnp.array([2**31 - 5]), np.array([1.0]))[0, 0]
+    >>> bool(abs(jnp.sin(angle) + 0.0474762453) < 1e-6)  # sin(2147483643)
+    True
+  """
+  if jnp.issubdtype(pos.dtype, jnp.integer):
+    return _whole(pos, frequencies, jnp.dtype(jnp.float32))
+  if pos.dtype not in (jnp.float32, jnp.float64):
+    raise TypeError(f'Ids must be integers, float32 or float64, but got {pos.dtype}.')
+  whole = jnp.floor(pos)
+  part = (pos - whole)[..., None] * _constant(frequencies, pos)
+  exact = _whole(jax.lax.stop_gradient(whole).astype(jnp.int32), frequencies, pos.dtype)
+  return exact + part
+
+
+def _constant(frequencies: Float[np.ndarray, ' half'], pos: Float[Array, '*shape']) -> Array:
+  """The frequencies as [1, ..., half], in the dtype of `pos`."""
+  return jnp.asarray(frequencies, pos.dtype).reshape((1,) * pos.ndim + (-1,))
+
+
+def _whole(pos, frequencies, dtype):
+  """Angles of integer positions: the top 32 bits of (position * 64-bit frequency) mod 2^64."""
+  high, low = (w.reshape((1,) * pos.ndim + (-1,)) for w in _words(frequencies))
+  below = pos.astype(jnp.uint32)[..., None]
+  above = (pos >> 31 if pos.dtype.itemsize < 8 else pos >> 32).astype(jnp.uint32)[..., None]
+  top = below * high + _product_high(below, low) + above * low
+  return top.astype(jnp.int32).astype(dtype) * np.asarray(2 * np.pi / 2**32, dtype)
+
+
+def _words(
+  frequencies: Float[np.ndarray, ' half'],
+) -> tuple[UInt32[Array, ' half'], UInt32[Array, ' half']]:
+  """High and low words of each frequency as a fraction of a turn."""
+  turns = [int(Fraction(float(f)) / _TURN * 2**64) % 2**64 for f in frequencies]
+  high = np.array([t >> 32 for t in turns], np.uint32)
+  low = np.array([t & 0xFFFFFFFF for t in turns], np.uint32)
+  return jnp.asarray(high), jnp.asarray(low)
+
+
+def _product_high(a: UInt32[Array, '...'], b: UInt32[Array, '...']) -> UInt32[Array, '...']:
+  """The high 32 bits of a 64-bit product, from 16-bit halves."""
+  a0, a1, b0, b1 = a & 0xFFFF, a >> 16, b & 0xFFFF, b >> 16
+  t = a1 * b0 + (a0 * b0 >> 16)
+  u = a0 * b1 + (t & 0xFFFF)
+  return a1 * b1 + (t >> 16) + (u >> 16)

@@ -1,0 +1,134 @@
+"""`chain`: several schemes as one.
+
+Each field of the record is composed only if some member uses it, so that a chain declares no
+place that none of its members has. Parameters are the exception: always a tuple.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+
+from posjax.scheme import At, Scheme, declares
+
+
+def chain(*schemes: Scheme) -> Scheme:
+  """Composes schemes: ids, embed, query, key and logits in order; bias and values summed.
+
+  Associative, with identity `Scheme()`. Parameters, and `at` where a member prepares its own,
+  become tuples with one entry per member.
+
+  Args:
+    *schemes: schemes or chains, in the order in which they act.
+
+  Returns:
+    One scheme; `parts` holds the members, flat.
+
+  Raises:
+    ValueError: if members ask for different numbers of ids per token.
+  """
+  parts = tuple(p for s in schemes for p in (s.parts or (s,)) if p != Scheme())
+  if len(parts) < 2:
+    return parts[0] if parts else Scheme()
+  axes = sorted({p.axes for p in parts} - {0})
+  if len(axes) > 1:
+    raise ValueError(f'Chained schemes must agree on the ids per token, but they want {axes}.')
+  used = [f for f in _CHAINED if f.startswith('init') or any(declares(p, f) for p in parts)]
+  fields = {field: _CHAINED[field](parts) for field in used}
+  whole = ''.join(sorted({letter for p in parts for letter in p.whole}))
+  return Scheme(**fields, axes=max(axes, default=0), whole=whole, parts=parts)
+
+
+def _each(parts: tuple[Scheme, ...], at: At) -> tuple[At, ...]:
+  """One `at` per member: the ids for all of them, unless some member prepares its own."""
+  return at if any(declares(p, 'prepare') for p in parts) else (at,) * len(parts)
+
+
+def _chain_ids(parts):
+  def ids(pos, key):
+    for i, part in enumerate(parts):
+      pos = part.ids(pos, None if key is None else jax.random.fold_in(key, i))
+    return pos
+
+  return ids
+
+
+def _chain_init(field: str):
+  def chained(parts):
+    def init(key, dims):
+      keys = jax.random.split(key, len(parts))
+      return tuple(getattr(part, field)(k, dims) for part, k in zip(parts, keys, strict=True))
+
+    return init
+
+  return chained
+
+
+def _chain_embed(parts):
+  def embed(params, x, tokens, pos):
+    for part, p in zip(parts, params, strict=True):
+      x = part.embed(p, x, tokens, pos)
+    return x
+
+  return embed
+
+
+def _chain_prepare(parts):
+  def prepare(params, x, pos, last):
+    lasts = (None,) * len(parts) if last is None else last
+    both = [part.prepare(p, x, pos, one) for part, p, one in zip(parts, params, lasts, strict=True)]
+    return tuple(p for p, _ in both), tuple(at for _, at in both)
+
+  return prepare
+
+
+def _chain_turn(field: str):
+  def chained(parts):
+    def turn(params, x, at):
+      for part, p, one in zip(parts, params, _each(parts, at), strict=True):
+        x = getattr(part, field)(p, x, one)
+      return x
+
+    return turn
+
+  return chained
+
+
+def _chain_logits(parts):
+  def logits(params, logits, q, k, q_at, k_at):
+    sides = zip(parts, params, _each(parts, q_at), _each(parts, k_at), strict=True)
+    for part, p, q_one, k_one in sides:
+      logits = part.logits(p, logits, q, k, q_one, k_one)
+    return logits
+
+  return logits
+
+
+def _chain_bias(parts):
+  def bias(params, distance):
+    members = zip(parts, params, strict=True)
+    return sum(part.bias(p, distance) for part, p in members if part.bias)
+
+  return bias
+
+
+def _chain_values(parts):
+  def values(params, weights, q_at, k_at):
+    sides = zip(parts, params, _each(parts, q_at), _each(parts, k_at), strict=True)
+    return sum(s.values(p, weights, q_one, k_one) for s, p, q_one, k_one in sides if s.values)
+
+  return values
+
+
+_CHAINED: dict[str, Callable[[tuple[Scheme, ...]], Any]] = {
+  'ids': _chain_ids,
+  'init_model': _chain_init('init_model'),
+  'init': _chain_init('init'),
+  'embed': _chain_embed,
+  'prepare': _chain_prepare,
+  'query': _chain_turn('query'),
+  'key': _chain_turn('key'),
+  'logits': _chain_logits,
+  'bias': _chain_bias,
+  'values': _chain_values,
+}

@@ -1,0 +1,96 @@
+"""`attention_fn`: any scheme inside Flax's own attention modules, linen and nnx."""
+
+from collections.abc import Callable
+
+import jax.numpy as jnp
+from jaxtyping import Array
+
+from posjax.attention import attend
+from posjax.scheme import Ids, Params, Scheme
+
+
+def attention_fn(
+  scheme: Scheme,
+  params: Params,
+  *,
+  q_pos: Ids,
+  k_pos: Ids | None = None,
+  causal: bool = False,
+  window: int | None = None,
+) -> Callable[..., Array]:
+  """The `attention_fn` that `nnx.MultiHeadAttention` and linen's modules accept.
+
+  Flax's modules hand over no positions and no cache index, so the positions are bound here, and
+  decoding with Flax's cache is refused: `posjax.nnx.Attention` and `posjax.linen.Attention` have
+  a cache that knows its positions.
+
+  Args:
+    scheme: any scheme that does not prepare its sides (those need the layer's input).
+    params: its parameters.
+    q_pos: ids of the queries, [B, T] or [T].
+    k_pos: ids of the keys; by default those of the queries.
+    causal: as in `attend`; Flax's own `is_causal` and `mask` are honoured besides.
+    window: as in `attend`.
+
+  Returns:
+    A function (query, key, value, bias, mask, ...) -> [B, T, H, D].
+
+  Raises:
+    ValueError: when called with what it cannot honour: a bias, sown weights, a precision, a dtype
+      other than the queries', dropout broadcast over heads, or lengths other than the ids'.
+
+  Example:
+    >>> import jax, posjax
+    >>> attention = posjax.attention_fn(posjax.get('rope'), {}, q_pos=jnp.arange(3))
+    >>> x = jax.random.normal(jax.random.key(0), (1, 3, 2, 4))
+    >>> attention(x, x, x).shape
+    (1, 3, 2, 4)
+  """
+  k_pos = q_pos if k_pos is None else k_pos
+
+  def call(
+    query,
+    key,
+    value,
+    bias=None,
+    mask=None,
+    *,
+    is_causal=False,
+    dropout_rng=None,
+    dropout_rate=0.0,
+    deterministic=True,
+    broadcast_dropout=True,
+    dtype=None,
+    precision=None,
+    module=None,
+  ):
+    dropping = dropout_rate > 0 and not deterministic
+    _refuse(bias=bias, precision=precision, module=module)
+    if dtype is not None and jnp.dtype(dtype) != query.dtype:
+      raise ValueError(f'The attention computes in {query.dtype}, but got dtype={dtype}.')
+    if dropping and broadcast_dropout:
+      raise ValueError(
+        'Dropout is drawn for each head and row, so broadcast_dropout must be False, but got True.'
+      )
+    return attend(
+      query,
+      key,
+      value,
+      scheme,
+      params,
+      q_pos=q_pos,
+      k_pos=k_pos,
+      mask=None if mask is None else jnp.asarray(mask, bool),
+      causal=causal or bool(is_causal),
+      window=window,
+      dropout_rate=dropout_rate if dropping else 0.0,
+      dropout_key=dropout_rng if dropping else None,
+    )
+
+  return call
+
+
+def _refuse(**arguments) -> None:
+  given = [name for name, value in arguments.items() if value is not None]
+  if given:
+    raise ValueError(f'The posjax attention_fn cannot honour {", ".join(given)}; leave it out.')

@@ -1,0 +1,239 @@
+"""The record: a scheme is one pure function for each place where position enters a Transformer.
+
+B batch, T queries, S keys, H query heads, K key/value heads, D head width, M model width, V
+vocabulary. Each `...Fn` below documents one place; a field left at its default does nothing, so
+`Scheme()` is a Transformer without positions and the identity of `chain`.
+
+`posjax.chain` composes schemes; `posjax.expression` reads them from one line of text.
+"""
+
+from typing import Any, NamedTuple, Protocol
+
+import jax
+from jaxtyping import Array, Float, Int, Num, Shaped
+
+Params = Any  # a dict of arrays; for a chain, a tuple with one dict per member
+At = Any  # what `prepare` knows about each token: a tree of arrays [B, T, ...]
+Ids = Num[Array, '...']  # int32 or float32, [B, T] or, for schemes with n axes, [B, T, n]
+PRNGKey = Any  # typed (`jax.random.key`) or raw (`jax.random.PRNGKey`)
+
+
+class Dims(NamedTuple):
+  """The sizes that `init` may need.
+
+  Attributes:
+    width: M, the model's width.
+    num_heads: H, query heads.
+    head_dim: D, the width of one head.
+    num_kv_heads: K, key/value heads; None means H.
+    vocab: V, the number of token types; 0 where unknown.
+  """
+
+  width: int
+  num_heads: int
+  head_dim: int
+  num_kv_heads: int | None = None
+  vocab: int = 0
+
+
+class IdsFn(Protocol):
+  """Place 0: the ids that the model numbers its tokens with. Called once per model call."""
+
+  def __call__(self, pos: Ids, key: PRNGKey | None) -> Ids:
+    """Maps ids to ids of the same shape; `key` is None where nothing may be random."""
+    ...
+
+
+class InitFn(Protocol):
+  """Makes parameters: of one layer (`init`), or those that all layers share (`init_model`)."""
+
+  def __call__(self, key: PRNGKey, dims: Dims) -> Params:
+    """Returns a dict of named arrays; the names of `init` and `init_model` are disjoint."""
+    ...
+
+
+class EmbedFn(Protocol):
+  """Place 1: where position meets the token embeddings, before the first layer."""
+
+  def __call__(
+    self, params: Params, x: Num[Array, 'B T M'], tokens: Int[Array, 'B T'] | None, pos: Ids
+  ) -> Num[Array, 'B T M']:
+    """Returns the embeddings with their positions, in the dtype of `x`."""
+    ...
+
+
+class PrepareFn(Protocol):
+  """Work done once per attention call, outside any kernel."""
+
+  def __call__(
+    self, params: Params, x: Num[Array, 'B T M'], pos: Ids, last: At | None
+  ) -> tuple[Params, At]:
+    """Returns `(params, at)`: params stay whole, `at` is cut and cached with the tokens.
+
+    `last` is the `at` of the token before the first, without its token axis ([B, ...]). At the
+    start of a stream it is None, or all zeros (an empty cache): a scheme treats them alike.
+    """
+    ...
+
+
+class TurnFn(Protocol):
+  """Place 2: turns, scales or widens each query, or each key, by where it stands."""
+
+  def __call__(self, params: Params, x: Num[Array, 'B T H D'], at: At) -> Num[Array, 'B T H Wider']:
+    """Returns the placed heads. `attend` scales their product by the incoming 1/sqrt(D)."""
+    ...
+
+
+class LogitsFn(Protocol):
+  """Place 3: adds to, or replaces, the content logits. A tile sees its own tokens only."""
+
+  def __call__(
+    self,
+    params: Params,
+    logits: Shaped[Array, 'B H T S'],
+    q: Num[Array, 'B T H D'],
+    k: Num[Array, 'B S K D'],
+    q_at: At,
+    k_at: At,
+  ) -> Shaped[Array, 'B H T S']:
+    """Returns logits. `logits` come scaled and after place 2; `q` and `k` are the raw heads."""
+    ...
+
+
+class BiasFn(Protocol):
+  """Place 3, for what depends on the signed distance alone. Added last, unscaled."""
+
+  def __call__(self, params: Params, distance: Num[Array, '...']) -> Float[Array, 'H ...']:
+    """Returns [H, ...] for `distance = q_pos - k_pos` [...] (with n axes: [..., n])."""
+    ...
+
+
+class ValuesFn(Protocol):
+  """Place 4: what the positions add to the output. Linear in `weights`."""
+
+  def __call__(
+    self, params: Params, weights: Float[Array, 'B H T S'], q_at: At, k_at: At
+  ) -> Float[Array, 'B T H D']:
+    """Returns the addition to the weighted sum of the values."""
+    ...
+
+
+def _unmoved(pos, key):
+  return pos
+
+
+def _none(key, dims):
+  return {}
+
+
+def _embed_unchanged(params, x, tokens, pos):
+  return x
+
+
+def _plain(params, x, pos, last):
+  return params, pos
+
+
+def _unchanged(params, x, at):
+  return x
+
+
+def _same(params, logits, q, k, q_at, k_at):
+  return logits
+
+
+class Scheme(NamedTuple):
+  """A positional encoding: pure functions, one for each place. See the `...Fn` protocols.
+
+  Attributes:
+    ids: place 0, `(pos, key | None) -> pos`, once per model call.
+    init_model: parameters that `embed` and every layer see.
+    embed: place 1, `(params, x, tokens, pos) -> x`.
+    init: parameters of one layer.
+    prepare: `(params, x, pos, last) -> (params, at)`, once per attention call.
+    query: place 2, `(params, q, at) -> q`, possibly wider.
+    key: place 2, `(params, k, at) -> k`, possibly wider.
+    logits: place 3, `(params, logits, q, k, q_at, k_at) -> logits`.
+    bias: place 3, `(params, distance[...]) -> [H, ...]`; None adds nothing.
+    values: place 4, `(params, weights, q_at, k_at) -> [B, T, H, D]`; None adds nothing.
+    axes: ids per token: 0 any, 1 for [B, T], n for [B, T, n].
+    whole: letters of the axes that no tile may cut: 'S' keys, 'H' heads. With 'S', the logits
+      that `logits` receives are masked already, with the keys in token order.
+    fixed: names of the parameters that are constants: stored, never trained nor decayed.
+    parts: the members of a chain, flat; empty otherwise.
+  """
+
+  ids: IdsFn = _unmoved
+  init_model: InitFn = _none
+  embed: EmbedFn = _embed_unchanged
+  init: InitFn = _none
+  prepare: PrepareFn = _plain
+  query: TurnFn = _unchanged
+  key: TurnFn = _unchanged
+  logits: LogitsFn = _same
+  bias: BiasFn | None = None
+  values: ValuesFn | None = None
+  axes: int = 0
+  whole: str = ''
+  fixed: tuple[str, ...] = ()
+  parts: tuple['Scheme', ...] = ()
+
+
+_PLACES = ('ids', 'embed', 'query', 'key', 'logits', 'bias', 'values')
+
+
+def declares(scheme: Scheme, field: str) -> bool:
+  """Whether `scheme` does anything in `field`, one of the record's names."""
+  return getattr(scheme, field) != getattr(Scheme(), field)
+
+
+def places(scheme: Scheme) -> tuple[str, ...]:
+  """The places that `scheme` uses, in order: of ids, embed, query, key, logits, bias, values.
+
+  Example:
+    >>> places(Scheme(bias=lambda params, distance: -abs(distance)[None]))
+    ('bias',)
+  """
+  return tuple(name for name in _PLACES if declares(scheme, name))
+
+
+def init(scheme: Scheme, key: PRNGKey, dims: Dims) -> Params:
+  """Model and layer parameters merged: all that a notebook, or a lone layer, needs.
+
+  Args:
+    scheme: any scheme or chain.
+    key: a JAX random key.
+    dims: the sizes of the model.
+
+  Returns:
+    A dict of arrays; for a chain, a tuple with one dict per member.
+  """
+  model_key, layer_key = jax.random.split(key)
+  return merge(scheme.init_model(model_key, dims), scheme.init(layer_key, dims))
+
+
+def merge(model: Params, layer: Params) -> Params:
+  """The union of two parameter trees of one scheme, member by member for a chain.
+
+  Raises:
+    ValueError: if both hold a parameter of the same name.
+  """
+  if isinstance(layer, tuple):
+    return tuple(merge(one, other) for one, other in zip(model, layer, strict=True))
+  twice = sorted(set(model) & set(layer))
+  if twice:
+    raise ValueError(f'Parameters must be named once, but both trees hold {twice}.')
+  return {**model, **layer}
+
+
+def split(scheme: Scheme, params: Params) -> tuple[Params, Params]:
+  """`(trained, fixed)`: parameters to learn, and the constants named in `scheme.fixed`.
+
+  `merge` puts them together again. Give the optimizer the first: weight decay would change
+  constants although their gradients are zero.
+  """
+  if scheme.parts:
+    both = [split(part, p) for part, p in zip(scheme.parts, params, strict=True)]
+    return tuple(trained for trained, _ in both), tuple(fixed for _, fixed in both)
+  trained = {name: value for name, value in params.items() if name not in scheme.fixed}
+  return trained, {name: value for name, value in params.items() if name in scheme.fixed}
