@@ -47,9 +47,8 @@ def encoding(
     float32, in [-1, 1].
 
   Example:
-    >>> encoding(jnp.arange(2), 2).round(2)
-    Array([[0.  , 1.  ],
-           [0.84, 0.54]], dtype=float32)
+    >>> encoding(jnp.array([0]), 4)
+    Array([[0., 1., 0., 1.]], dtype=float32)
   """
   angle = angles(pos, frequencies(width, base, endpoint=endpoint))
   pair = [jnp.sin(angle), jnp.cos(angle)]

