@@ -18,6 +18,7 @@ ENGLISH = {
   *('grid', 'learned', 'linear', 'none', 'random', 'randomized', 'relative', 'shape', 'shift'),
   *('time', 'tree', 'window'),
 }
+DEFINED = (ast.FunctionDef, ast.ClassDef)
 STANDARD = set(sys.stdlib_module_names)
 ADAPTERS = {'posjax/linen.py', 'posjax/nnx.py'}
 FOREIGN = {'optax', 'orbax', 'grain', 'ml_collections', 'tensorflow_datasets', 'chex'}
@@ -83,15 +84,11 @@ def test_the_record_knows_no_scheme_and_no_attention(path):
   assert not strays(path, pure)
 
 
-@each(group('posjax/attention.py'))
-def test_attention_imports_the_record_and_the_ways_to_compute_it_only(path):
-  assert not strays(path, {'posjax.scheme', 'posjax.chain', 'posjax.positions', 'posjax.kernels'})
-
-
-@each(group('posjax/kernels/**/*.py'))
-def test_kernels_do_not_import_schemes_or_adapters(path):
-  forbidden = {'posjax.schemes', 'posjax.expression', 'posjax.linen', 'posjax.nnx'}
-  assert not {m for m in imports(path) if within(m, forbidden)}
+@each(group('posjax/attention.py', 'posjax/border.py', 'posjax/kernels/**/*.py'))
+def test_attention_imports_no_scheme_and_none_of_its_users(path):
+  users = {'posjax.hook', 'posjax.linen', 'posjax.nnx', 'posjax.experiment'}
+  forbidden = {'posjax.schemes', 'posjax.expression', 'posjax.get', 'posjax.names'} | users
+  assert not {m for m in imports(path) if m == 'posjax' or within(m, forbidden)}
 
 
 @each([p for p in FILES if not name(p).startswith('posjax/experiment/')])
@@ -199,11 +196,23 @@ def test_annotations_are_evaluated(path):
   assert '__future__.annotations' not in imports(path)
 
 
-@each(FILES)
-def test_public_functions_are_annotated(path):
+def exported():
+  """Functions that `posjax/__init__.py` re-exports, as (module, name)."""
+  init = [n for n in tree(LIBRARY / '__init__.py').body if isinstance(n, ast.ImportFrom)]
+  return {(node.module, alias.name) for node in init for alias in node.names}
+
+
+@each([p for p in FILES if 'experiment' not in p.parts])
+def test_public_functions_have_docstrings_and_annotations(path):
+  module = name(path).removesuffix('.py').replace('/', '.')
+  whole = group('posjax/schemes/*.py', 'posjax/positions.py', 'posjax/angles.py')
   missing = []
   for node in tree(path).body:
-    if isinstance(node, ast.FunctionDef) and not node.name.startswith('_'):
+    public = path in whole or (isinstance(node, DEFINED) and (module, node.name) in exported())
+    if not isinstance(node, DEFINED) or node.name.startswith('_') or not public:
+      continue
+    missing += [] if ast.get_docstring(node) else [f'{node.name}: docstring']
+    if isinstance(node, ast.FunctionDef):
       arguments = [*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs]
       missing += [f'{node.name}({a.arg})' for a in arguments if a.annotation is None]
       missing += [f'{node.name} -> ?'] if node.returns is None else []
