@@ -3,10 +3,13 @@
 Positions, segments and targets are made here, once, and are arguments everywhere after.
 """
 
-from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+
+if TYPE_CHECKING:
+  import grain
 
 # Rows packed together: more of them leave fewer gaps. 64 fill 99.5 % of rows of 256 tokens with the
 # text of `python_docs`, and 99.0 % of rows of 1,024.
@@ -36,13 +39,14 @@ def batches(
   shard_count: int = 1,
   repeat: bool = True,
   encode: Callable[[bytes], np.ndarray] = to_bytes,
-) -> Iterable[dict[str, np.ndarray]]:
+) -> 'grain.IterDataset':
   """Batches for training: documents cut into pieces, shuffled, and packed into rows.
 
   A document is cut every `length` tokens; each piece also sees the first token of the next one as
   its last target, so each token but the first of its document is a target exactly once per epoch
   (nothing precedes the first; a document of one token has no target at all). Each shard takes every
-  `shard_count`-th piece, then shuffles its own, anew in each epoch. Rows are packed first-fit.
+  `shard_count`-th piece, then shuffles its own, anew in each epoch. Rows are packed first-fit, 64
+  at a time, so the rows around the turn of an epoch may hold pieces of both.
 
   Args:
     documents: texts.
@@ -56,7 +60,7 @@ def batches(
     encode: text to integer tokens; the default gives bytes.
 
   Returns:
-    A `grain.IterDataset` of dictionaries of int32 arrays [B, L]: `inputs`; `targets`, the token
+    An iterable of dictionaries of int32 arrays [B, L]: `inputs`; `targets`, the token
     after each input; `segments`, 1, 2, ... for the pieces in a row and 0 for padding; `positions`,
     0, 1, ... in each piece. Where `segments` is 0, all are 0. `get_state` and `set_state` of its
     iterator save and restore the place exactly.
@@ -94,7 +98,7 @@ def windows(
   batch_size: int,
   count: int | None = None,
   encode: Callable[[bytes], np.ndarray] = to_bytes,
-) -> Sequence[dict[str, np.ndarray]]:
+) -> 'grain.MapDataset':
   """Batches for evaluation: plain windows over all documents as one stream, never shuffled.
 
   The documents are joined with an empty line between them, so that contexts many times longer than
@@ -110,7 +114,7 @@ def windows(
     encode: text to integer tokens; the default gives bytes.
 
   Returns:
-    A `grain.MapDataset` (it has a length, an index and an iterator) of the same dictionaries as
+    As many batches as `len` of it says, by index or in turn, of the same dictionaries as
     `batches`: `segments` are 1 and `positions` 0 to L - 1. If the windows do not fill the last
     batch, it is filled up with rows that are 0 throughout, `segments` too.
 
