@@ -81,9 +81,9 @@ def batches(
       f'Shard {shard_index} of {shard_count} should have text, but the {len(documents)} documents '
       f'have too few pieces of 2 to {length + 1} tokens.'
     )
-  pieces = grain.MapDataset.source(starts).seed(seed).shuffle().repeat(None if repeat else 1)
+  order = grain.MapDataset.range(len(starts)).seed(seed).shuffle().repeat(None if repeat else 1)
   rows = grain.experimental.FirstFitPackIterDataset(
-    pieces.map(lambda start: _piece(tokens, start, length)).to_iter_dataset(),
+    order.map(lambda index: _piece(tokens, starts[index], length)).to_iter_dataset(),
     length_struct={'inputs': length, 'targets': length},
     num_packing_bins=_BINS,
     seed=seed,

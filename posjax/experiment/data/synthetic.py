@@ -172,7 +172,7 @@ def _framed(
     'weights': (used & (np.arange(width) > len(prompt))).astype(np.float32),
     'segments': used.astype(np.int32),
     'positions': np.where(used, np.arange(width), 0).astype(np.int32),
-    'lengths': np.int32(length),
+    'lengths': np.array(length, np.int32),
   }
 
 
