@@ -82,8 +82,11 @@ def batches(
       f'have too few pieces of 2 to {length + 1} tokens.'
     )
   order = grain.MapDataset.range(len(starts)).seed(seed).shuffle().repeat(None if repeat else 1)
+  pieces = order.map(lambda index: _piece(tokens, starts[index], length))
+  # Everything is in memory: reading without threads is four times faster than with grain's 16.
+  in_turn = grain.ReadOptions(num_threads=0, prefetch_buffer_size=0)
   rows = grain.experimental.FirstFitPackIterDataset(
-    order.map(lambda index: _piece(tokens, starts[index], length)).to_iter_dataset(),
+    pieces.to_iter_dataset(in_turn),
     length_struct={'inputs': length, 'targets': length},
     num_packing_bins=_BINS,
     seed=seed,
