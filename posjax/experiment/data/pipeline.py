@@ -1,7 +1,4 @@
-"""From documents to batches: packed and shuffled for training, plain windows for evaluation.
-
-Positions, segments and targets are made here, once, and are arguments everywhere after.
-"""
+"""From documents to batches: packed and shuffled for training, plain windows for evaluation."""
 
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
@@ -182,12 +179,11 @@ def _window_starts(size: int, length: int, count: int | None) -> np.ndarray:
 def _window_batch(
   stream: np.ndarray, starts: np.ndarray, length: int, batch_size: int
 ) -> dict[str, np.ndarray]:
-  offsets = np.arange(length, dtype=np.int32)
-  inputs = stream[starts[:, None] + offsets].astype(np.int32)
-  targets = stream[starts[:, None] + offsets + 1].astype(np.int32)
-  positions = np.broadcast_to(offsets, inputs.shape)
-  batch = {'inputs': inputs, 'targets': targets, 'positions': positions}
-  batch['segments'] = np.ones_like(inputs)
+  offsets = np.arange(length + 1, dtype=np.int32)
+  tokens = stream[starts[:, None] + offsets].astype(np.int32)
+  positions = np.broadcast_to(offsets[:-1], (len(starts), length))
+  batch = {'inputs': tokens[:, :-1], 'targets': tokens[:, 1:], 'positions': positions}
+  batch['segments'] = np.ones_like(positions)
   missing = batch_size - len(starts)
   return {name: np.pad(rows, ((0, missing), (0, 0))) for name, rows in batch.items()}
 

@@ -144,7 +144,9 @@ def examples(
 
   algorithm = get(name)
   lengths = tuple(lengths)
-  _check(name, lengths, batch_size, seed, width, shard_index, shard_count)
+  _check_least('batch_size', batch_size, 1)
+  _check_least('seed', seed, 0)
+  _check(name, lengths, width, shard_index, shard_count)
   # What the algorithm itself refuses should fail here, not at some later batch.
   algorithm.generate(np.random.default_rng(seed), max(lengths))
 
@@ -179,20 +181,10 @@ def _framed(
 
 
 def _check(
-  name: str,
-  lengths: tuple[int, ...],
-  batch_size: int,
-  seed: int,
-  width: int,
-  shard_index: int,
-  shard_count: int,
+  name: str, lengths: tuple[int, ...], width: int, shard_index: int, shard_count: int
 ) -> None:
   if not lengths or min(lengths) < 1:
     raise ValueError(f'lengths should be one or more numbers from 1, but is {lengths}.')
-  if batch_size < 1:
-    raise ValueError(f'batch_size should be at least 1, but is {batch_size}.')
-  if seed < 0:
-    raise ValueError(f'seed should be at least 0, but is {seed}.')
   if not 0 <= shard_index < shard_count:
     raise ValueError(f'shard_index should be in [0, {shard_count}), but is {shard_index}.')
   needed = required_width(name, max(lengths))
@@ -200,3 +192,8 @@ def _check(
     raise ValueError(
       f'{name} of length {max(lengths)} needs rows of {needed} tokens, but width is {width}.'
     )
+
+
+def _check_least(name: str, number: int, least: int) -> None:
+  if number < least:
+    raise ValueError(f'{name} should be at least {least}, but is {number}.')
