@@ -55,13 +55,14 @@ def bias(slopes: Float[Array, ' H'], distance: Num[Array, '*shape']) -> Float[Ar
     distance: q_pos - k_pos, in tokens.
 
   Returns:
-    float32 [H, ...].
+    [H, ...], float32 even if the slopes are narrower: bfloat16 cannot count past 256.
 
   Example:
     >>> bias(jnp.array([0.5]), jnp.array([0, 3, -3]))
     Array([[-0. , -1.5, -1.5]], dtype=float32)
   """
-  return jnp.einsum('h,...->h...', -slopes, abs(distance).astype(slopes.dtype))
+  wide = jnp.promote_types(slopes.dtype, jnp.float32)
+  return jnp.einsum('h,...->h...', -slopes.astype(wide), abs(distance).astype(wide))
 
 
 def scheme(learned: bool = False, geometric: bool = False) -> Scheme:
