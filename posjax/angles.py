@@ -89,9 +89,16 @@ def _whole(pos, frequencies, dtype):
   """Angles of integer positions: the top 32 bits of (position * 64-bit frequency) mod 2^64."""
   high, low = (w.reshape((1,) * pos.ndim + (-1,)) for w in _words(frequencies))
   below = pos.astype(jnp.uint32)[..., None]
-  above = (pos >> 31 if pos.dtype.itemsize < 8 else pos >> 32).astype(jnp.uint32)[..., None]
+  above = _above(pos)[..., None]
   top = below * high + _product_high(below, low) + above * low
   return top.astype(jnp.int32).astype(dtype) * np.asarray(2 * np.pi / 2**32, dtype)
+
+
+def _above(pos):
+  """The bits of each position beyond 32, as one more word: of narrower ones, the sign."""
+  if pos.dtype.itemsize == 8:
+    return (pos >> 32).astype(jnp.uint32)
+  return jnp.where(pos < 0, -1, 0).astype(jnp.uint32)
 
 
 def _words(
