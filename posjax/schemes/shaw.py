@@ -1,0 +1,143 @@
+"""Shaw: a trained vector for each clipped offset, added to the keys and to the values.
+
+logits = q . (k + a^K) / sqrt(D), out = sum of weights (v + a^V), a = table[clip(k_pos - q_pos)].
+
+Reference: Shaw, Uszkoreit, Vaswani 2018, https://arxiv.org/abs/1803.02155, eqs. 3-5; section 3.3
+for the form used here, which never holds a vector per pair: q is multiplied with the table, then
+looked up, and on the value side the weights of each offset are summed, then multiplied. The
+authors' code (tensor2tensor) shares the tables among heads, our default; the paper's base model has
+them per head (section 4.1). It aligns queries to the end of longer keys, other code to their
+beginning: here the ids say. Our initial values are Glorot's uniform ones. max_distance=0 is not
+off: it adds one constant vector.
+"""
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Int, Num
+
+from posjax.scheme import Scheme
+
+SHIFT_INVARIANT = True
+
+
+def parameter_count(max_distance: int, head_dim: int) -> int:
+  """Numbers in both tables of a layer whose heads share them: (2k + 1) D 2.
+
+  Example:
+    >>> parameter_count(16, 64)
+    4224
+  """
+  return (2 * max_distance + 1) * head_dim * 2
+
+
+def index(
+  q_pos: Num[Array, '*B T'], k_pos: Num[Array, '*B S'], max_distance: int
+) -> Int[Array, '*B T S']:
+  """The row of the tables for each pair: clip(k_pos - q_pos, -k, k) + k, in 0 .. 2k.
+
+  Raises:
+    TypeError: if ids are not integers.
+
+  Example:
+    >>> index(jnp.arange(3), jnp.arange(3), 1)
+    Array([[1, 2, 2],
+           [0, 1, 2],
+           [0, 0, 1]], dtype=int32)
+  """
+  for pos in (q_pos, k_pos):
+    if not jnp.issubdtype(pos.dtype, jnp.integer):
+      raise TypeError(f'A table of offsets needs integer ids, but got {pos.dtype}.')
+  # The paper's offset is k_pos - q_pos, the negative of our distance.
+  offset = jnp.expand_dims(k_pos, -2) - jnp.expand_dims(q_pos, -1)
+  return jnp.clip(offset, -max_distance, max_distance) + max_distance
+
+
+def key_logits(
+  table: Float[Array, '*H N D'], q: Float[Array, 'B T H D'], index: Int[Array, 'B T S']
+) -> Float[Array, 'B H T S']:
+  """q . table[index] / sqrt(D): the second term of eq. 5.
+
+  Args:
+    table: one vector per offset: [N, D] for all heads, or [H, N, D].
+    q: queries, as projected.
+    index: row of the table for each pair.
+
+  Returns:
+    float32.
+
+  Example:
+    >>> table = jnp.array([[1.0], [2.0], [3.0]])
+    >>> key_logits(table, jnp.ones((1, 1, 1, 1)), jnp.array([[[2, 0]]]))
+    Array([[[[3., 1.]]]], dtype=float32)
+  """
+  heads = 'h' * (table.ndim - 2)
+  by_offset = jnp.einsum(f'bthd,{heads}nd->bhtn', q, table, preferred_element_type=jnp.float32)
+  by_offset = by_offset * q.shape[-1] ** -0.5
+  return jnp.take_along_axis(by_offset, index[:, None], axis=-1)
+
+
+def value_sums(
+  table: Float[Array, '*H N D'], weights: Float[Array, 'B H T S'], index: Int[Array, 'B T S']
+) -> Float[Array, 'B T H D']:
+  """The sum over the keys of weights table[index]: the second term of eq. 3.
+
+  Args:
+    table: one vector per offset: [N, D] for all heads, or [H, N, D].
+    weights: of the attention.
+    index: row of the table for each pair.
+
+  Example:
+    >>> table = jnp.array([[1.0], [2.0], [3.0]])
+    >>> value_sums(table, jnp.array([[[[0.5, 0.5]]]]), jnp.array([[[2, 0]]]))
+    Array([[[[2.]]]], dtype=float32)
+  """
+  heads = 'h' * (table.ndim - 2)
+
+  def sums(weights, index):  # [S, H] and [S], of one query
+    return jax.ops.segment_sum(weights, index, table.shape[-2])
+
+  by_offset = jax.vmap(jax.vmap(sums))(jnp.moveaxis(weights, 1, -1), index)
+  return jnp.einsum(f'btnh,{heads}nd->bthd', by_offset, table)
+
+
+def scheme(
+  max_distance: int = 16, keys: bool = True, values: bool = True, per_head: bool = False
+) -> Scheme:
+  """Relative position representations.
+
+  Args:
+    max_distance: k of the paper: offsets beyond it, in tokens, are as far as it.
+    keys: whether the keys have a table.
+    values: whether the values have a table (they then must be as wide as the keys).
+    per_head: tables for each query head, instead of one for all.
+
+  Raises:
+    ValueError: if the distance is negative or there is no table; where used, TypeError for ids
+      that are not integers.
+
+  Example:
+    >>> from posjax.scheme import places
+    >>> places(scheme())
+    ('logits', 'values')
+  """
+  if max_distance < 0:
+    raise ValueError(f"Shaw's max_distance must not be negative, but got {max_distance}.")
+  if not (keys or values):
+    raise ValueError('Shaw needs a table, but both keys and values are False.')
+  tables = [name for name, wanted in (('keys', keys), ('values', values)) if wanted]
+
+  def init(key, dims):
+    heads = (dims.num_heads,) if per_head else ()
+    shape = (*heads, 2 * max_distance + 1, dims.head_dim)
+    make = jax.nn.initializers.glorot_uniform(batch_axis=range(len(heads)))
+    each = zip(tables, jax.random.split(key, len(tables)), strict=True)
+    return {name: make(k, shape, jnp.float32) for name, k in each}
+
+  def logits(params, logits, q, k, q_at, k_at):
+    return logits + key_logits(params['keys'], q, index(q_at, k_at, max_distance))
+
+  def sums(params, weights, q_at, k_at):
+    return value_sums(params['values'], weights, index(q_at, k_at, max_distance))
+
+  places = {**({'logits': logits} if keys else {}), **({'values': sums} if values else {})}
+  return Scheme(init=init, axes=1, **places)
