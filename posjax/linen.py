@@ -1,0 +1,224 @@
+"""Attention for Flax Linen: the same layer as `posjax.nnx.Attention`, the same numbers.
+
+Weights lie in the collection 'params', the constants of a scheme in 'constants', both as plain
+dicts of arrays; give the optimizer the first. The cache is an argument and a result, not a
+collection.
+"""
+
+try:
+  from flax import linen as nn
+except ModuleNotFoundError as error:
+  if error.name is None or error.name.partition('.')[0] != 'flax':
+    raise
+  raise ImportError(
+    "posjax.linen needs flax, which is not installed: pip install 'posjax[flax]'."
+  ) from error
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Inexact, Int, Num
+
+from posjax import layer as layers
+from posjax.cache import Cache
+from posjax.layer import Heads, Tokens
+from posjax.scheme import Ids, Params, PRNGKey, Scheme
+
+Axis = str | tuple[str, ...] | None  # a mesh axis, several, or none
+
+
+class Attention(nn.Module):
+  """Self- or cross-attention in which a scheme says where position enters.
+
+  x -> q, k, v -> attend -> out. Ids are arguments, already passed through `scheme.ids`, which the
+  model calls once; the module never does.
+
+  Attributes:
+    width: M, of the input and the output.
+    num_heads: H, query heads.
+    scheme: any `Scheme`; the default knows no positions.
+    head_dim: D; by default M / H.
+    num_kv_heads: K, key/value heads; by default H.
+    causal: whether a token sees only what is not after it.
+    window: how many tokens back a token sees, itself included.
+    logit_cap: cap * tanh(logits / cap) before the softmax.
+    sinks: whether each head learns a logit that takes its share of the softmax.
+    use_bias: whether the projections have biases.
+    dropout_rate: share of the attention weights dropped in calls that give a `dropout_key`.
+    scale: factor of q . k; by default 1/sqrt(D).
+    dtype: to compute the projections in; by default that of input and weights.
+    param_dtype: of the weights. The scheme makes its own parameters, float32.
+    kernel_init: of the projections.
+    model_params: whether this layer holds the parameters that the scheme shares between layers;
+      if not, calls must give them.
+    sharding: names of the mesh axes along M, H (and K) and D, for `nn.get_partition_spec`; None
+      annotates nothing.
+    implementation: as in `attend`.
+
+  Example:
+    >>> import posjax
+    >>> layer = Attention(8, 2, posjax.get('rope'), causal=True)
+    >>> x, pos = jnp.ones((1, 3, 8)), jnp.arange(3)
+    >>> variables = layer.init(jax.random.key(0), x, pos)
+    >>> cache = layer.init_cache(batch=1, capacity=9)
+    >>> y, cache = layer.apply(variables, x, cache, pos, method='extend')
+    >>> y.shape, int(cache.length)
+    ((1, 3, 8), 3)
+  """
+
+  width: int
+  num_heads: int
+  scheme: Scheme = Scheme()
+  head_dim: int | None = None
+  num_kv_heads: int | None = None
+  causal: bool = False
+  window: int | None = None
+  logit_cap: float | None = None
+  sinks: bool = False
+  use_bias: bool = False
+  dropout_rate: float = 0.0
+  scale: float | None = None
+  dtype: Any = None
+  param_dtype: Any = jnp.float32
+  kernel_init: Callable[..., Any] = nn.initializers.lecun_normal()
+  model_params: bool = True
+  sharding: tuple[Axis, Axis, Axis] | None = None
+  implementation: str | None = None
+
+  def setup(self):
+    """Makes the projections, and the scheme's parameters."""
+    layer = self._layer()
+    dims = layer.dims
+
+    def project(heads, inputs, outputs):
+      sizes = {'M': dims.width, 'H': heads, 'D': dims.head_dim}
+      return nn.DenseGeneral(
+        [sizes[letter] for letter in outputs],
+        axis=tuple(range(-len(inputs), 0)),
+        use_bias=self.use_bias,
+        dtype=self.dtype,
+        param_dtype=self.param_dtype,
+        kernel_init=self._annotated(self.kernel_init, inputs + outputs),
+        bias_init=self._annotated(nn.initializers.zeros, outputs),
+      )
+
+    self.query = project(dims.num_heads, 'M', 'HD')
+    self.key = project(dims.num_kv_heads, 'M', 'HD')
+    self.value = project(dims.num_kv_heads, 'M', 'HD')
+    self.out = project(dims.num_heads, 'HD', 'M')
+    if self.sinks:
+      zeros = self._annotated(nn.initializers.zeros, 'H')
+      self.sink_logits = self.param('sinks', zeros, (dims.num_heads,), self.param_dtype)
+    self.own = self._held('scheme_params', self.scheme.init)
+    self.shared = None
+    if self.model_params:
+      self.shared = self._held('model_params', self.scheme.init_model)
+
+  def __call__(
+    self,
+    x: Num[Array, 'B T M'],
+    pos: Ids,
+    *,
+    x_kv: Num[Array, 'B S M'] | None = None,
+    kv_pos: Ids | None = None,
+    segments: Int[Array, '...'] | None = None,
+    kv_segments: Int[Array, '...'] | None = None,
+    order: Num[Array, '...'] | None = None,
+    kv_order: Num[Array, '...'] | None = None,
+    mask: Bool[Array, '...'] | None = None,
+    model_params: Params | None = None,
+    dropout_key: PRNGKey | None = None,
+  ) -> Inexact[Array, 'B T M']:
+    """Attends from `x` to itself, or to `x_kv`; arguments as in `posjax.nnx.Attention`."""
+    layer = self._layer()
+    out = layers.attention(
+      layer,
+      layers.merged(layer.scheme, self.own, self.shared, model_params),
+      self._heads(x, x if x_kv is None else x_kv),
+      Tokens(x, pos, segments, order),
+      layers.side(x_kv, kv_pos, kv_segments, kv_order),
+      mask=mask,
+      sinks=self._sinks(),
+      dropout_key=dropout_key,
+    )
+    return self.out(out)
+
+  @nn.nowrap
+  def init_cache(
+    self,
+    batch: int,
+    capacity: int | None = None,
+    *,
+    dtype: Any = None,
+    pos_dtype: Any = jnp.int32,
+    axes: int | None = None,
+  ) -> Cache:
+    """An empty cache; arguments as in `posjax.nnx.Attention`. Needs no `apply`."""
+    dtype = dtype or self.dtype or jnp.promote_types(self.param_dtype, jnp.float32)
+    return layers.init_cache(self._layer(), batch, capacity, dtype, pos_dtype, axes)
+
+  def extend(
+    self,
+    x: Num[Array, 'B T M'],
+    cache: Cache,
+    pos: Ids,
+    *,
+    segments: Int[Array, '...'] | None = None,
+    model_params: Params | None = None,
+  ) -> tuple[Inexact[Array, 'B T M'], Cache]:
+    """Appends T tokens to the cache, and attends from them; as in `posjax.nnx.Attention`."""
+    layer = self._layer()
+    params = layers.merged(layer.scheme, self.own, self.shared, model_params)
+    new, heads = Tokens(x, pos, segments), self._heads(x, x)
+    out, cache = layers.extend(layer, params, heads, new, cache, sinks=self._sinks())
+    return self.out(out), cache
+
+  @nn.nowrap
+  def _layer(self):
+    return layers.make(
+      width=self.width,
+      num_heads=self.num_heads,
+      scheme=self.scheme,
+      head_dim=self.head_dim,
+      num_kv_heads=self.num_kv_heads,
+      causal=self.causal,
+      window=self.window,
+      logit_cap=self.logit_cap,
+      dropout_rate=self.dropout_rate,
+      scale=self.scale,
+      implementation=self.implementation,
+    )
+
+  def _heads(self, x, x_kv):
+    return Heads(self.query(x), self.key(x_kv), self.value(x_kv))
+
+  def _sinks(self):
+    return self.sink_logits.astype(jnp.float32) if self.sinks else None
+
+  @nn.nowrap
+  def _annotated(self, init, letters):
+    if self.sharding is None:
+      return init
+    names = tuple(self.sharding['MHD'.index(letter)] for letter in letters)
+    return nn.with_partitioning(init, names)
+
+  @nn.nowrap
+  def _held(self, name, make):
+    """The scheme's parameters, from the collections; made, by one key, when initializing."""
+    dims = self._layer().dims
+    key = self.make_rng('params') if self.is_initializing() else None
+
+    def made(i):
+      def init(own):  # flax offers a key of its own, and calls this for the shapes later
+        return layers.split_named(self.scheme, make(own if key is None else key, dims))[i]
+
+      return init
+
+    trained, fixed = (jax.eval_shape(made(i), jax.random.key(0)) for i in (0, 1))
+    if trained:
+      trained = self.param(name, made(0))
+    if fixed:
+      fixed = self.variable('constants', name, made(1), key).value
+    return layers.unnamed(self.scheme, layers.union(trained, fixed))

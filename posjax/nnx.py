@@ -1,0 +1,284 @@
+"""Attention for Flax NNX: owns the projections and the scheme's parameters, and calls `attend`.
+
+Runs in both of NNX's modes: no Variable is shared, nothing is mutated in a call, and no random
+state is held (dropout takes a key). So a layer can be split, merged, stacked by `nnx.vmap` and
+scanned by `jax.lax.scan` like any tree of arrays.
+"""
+
+try:
+  from flax import nnx
+except ModuleNotFoundError as error:
+  if error.name is None or error.name.partition('.')[0] != 'flax':
+    raise
+  raise ImportError(
+    "posjax.nnx needs flax, which is not installed: pip install 'posjax[flax]'."
+  ) from error
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Inexact, Int, Num
+
+from posjax import layer as layers
+from posjax.cache import Cache
+from posjax.layer import Heads, Tokens
+from posjax.scheme import Ids, Params, PRNGKey, Scheme
+
+Axis = str | tuple[str, ...] | None  # a mesh axis, several, or none
+
+
+class Constant(nnx.Variable):
+  """What `scheme.fixed` names: stored with the weights, and no `nnx.Param`, so never trained."""
+
+
+class Attention(nnx.Module):
+  """Self- or cross-attention in which a scheme says where position enters.
+
+  x -> q, k, v -> attend -> out. Ids are arguments, already passed through `scheme.ids`, which the
+  model calls once; the module never does.
+
+  Args:
+    width: M, of the input and the output.
+    num_heads: H, query heads.
+    scheme: any `Scheme`; the default knows no positions.
+    head_dim: D; by default M / H.
+    num_kv_heads: K, key/value heads; by default H.
+    causal: whether a token sees only what is not after it.
+    window: how many tokens back a token sees, itself included.
+    logit_cap: cap * tanh(logits / cap) before the softmax.
+    sinks: whether each head learns a logit that takes its share of the softmax.
+    use_bias: whether the projections have biases.
+    dropout_rate: share of the attention weights dropped in calls that give a `dropout_key`.
+    scale: factor of q . k; by default 1/sqrt(D).
+    dtype: to compute the projections in; by default that of input and weights.
+    param_dtype: of the weights. The scheme makes its own parameters, float32.
+    kernel_init: of the projections.
+    model_params: whether this layer holds the parameters that the scheme shares between layers;
+      if not, calls must give them.
+    sharding: names of the mesh axes along M, H (and K) and D; None annotates nothing. NNX shards
+      annotated weights as it makes them, and needs a mesh around the constructor for that.
+    implementation: as in `attend`.
+    rngs: `nnx.Rngs` with a `params` stream.
+
+  Raises:
+    ValueError: if sizes do not fit, or a number is out of range.
+
+  Example:
+    >>> import posjax
+    >>> layer = Attention(8, 2, posjax.get('rope'), causal=True, rngs=nnx.Rngs(0))
+    >>> x = jnp.ones((1, 3, 8))
+    >>> layer(x, jnp.arange(3)).shape
+    (1, 3, 8)
+    >>> y, cache = layer.extend(x, layer.init_cache(batch=1, capacity=9), jnp.arange(3))
+    >>> int(cache.length)
+    3
+  """
+
+  def __init__(
+    self,
+    width: int,
+    num_heads: int,
+    scheme: Scheme = Scheme(),  # noqa: B008 (immutable)
+    *,
+    head_dim: int | None = None,
+    num_kv_heads: int | None = None,
+    causal: bool = False,
+    window: int | None = None,
+    logit_cap: float | None = None,
+    sinks: bool = False,
+    use_bias: bool = False,
+    dropout_rate: float = 0.0,
+    scale: float | None = None,
+    dtype: Any = None,
+    param_dtype: Any = jnp.float32,
+    kernel_init: nnx.Initializer = nnx.initializers.lecun_normal(),  # noqa: B008
+    model_params: bool = True,
+    sharding: tuple[Axis, Axis, Axis] | None = None,
+    implementation: str | None = None,
+    rngs: nnx.Rngs,
+  ):
+    self.layer = layers.make(
+      width=width,
+      num_heads=num_heads,
+      scheme=scheme,
+      head_dim=head_dim,
+      num_kv_heads=num_kv_heads,
+      causal=causal,
+      window=window,
+      logit_cap=logit_cap,
+      dropout_rate=dropout_rate,
+      scale=scale,
+      implementation=implementation,
+    )
+    self.dtype, self.param_dtype = dtype, param_dtype
+
+    def project(heads, inputs, outputs):
+      sizes = {'M': width, 'H': heads, 'D': self.layer.dims.head_dim}
+      return nnx.LinearGeneral(
+        [sizes[letter] for letter in inputs],
+        [sizes[letter] for letter in outputs],
+        axis=range(-len(inputs), 0),
+        use_bias=use_bias,
+        dtype=dtype,
+        param_dtype=param_dtype,
+        kernel_init=kernel_init,
+        kernel_metadata=_metadata(sharding, inputs + outputs),
+        bias_metadata=_metadata(sharding, outputs),
+        rngs=rngs,
+      )
+
+    dims = self.layer.dims
+    self.query = project(dims.num_heads, 'M', 'HD')
+    self.key = project(dims.num_kv_heads, 'M', 'HD')
+    self.value = project(dims.num_kv_heads, 'M', 'HD')
+    self.out = project(dims.num_heads, 'HD', 'M')
+    self.sinks = nnx.data(None)
+    if sinks:
+      zeros = jnp.zeros((dims.num_heads,), param_dtype)
+      self.sinks = nnx.Param(zeros, **_metadata(sharding, 'H'))
+    self.scheme_params = nnx.data(_variables(scheme, scheme.init(rngs.params(), dims)))
+    self.model_params = nnx.data(None)
+    if model_params:
+      self.model_params = nnx.data(_variables(scheme, scheme.init_model(rngs.params(), dims)))
+
+  def __call__(
+    self,
+    x: Num[Array, 'B T M'],
+    pos: Ids,
+    *,
+    x_kv: Num[Array, 'B S M'] | None = None,
+    kv_pos: Ids | None = None,
+    segments: Int[Array, '...'] | None = None,
+    kv_segments: Int[Array, '...'] | None = None,
+    order: Num[Array, '...'] | None = None,
+    kv_order: Num[Array, '...'] | None = None,
+    mask: Bool[Array, '...'] | None = None,
+    model_params: Params | None = None,
+    dropout_key: PRNGKey | None = None,
+  ) -> Inexact[Array, 'B T M']:
+    """Attends from `x` to itself, or to `x_kv`.
+
+    Args:
+      x: what asks.
+      pos: ids of `x` after `scheme.ids`, [B, T] or [T] (n axes: [B, T, n] or [T, n]).
+      x_kv: what is asked, for cross-attention; by default `x`.
+      kv_pos: ids of `x_kv`.
+      segments: document of each token, [B, T] or [T]; 0 is padding.
+      kv_segments: the same for `x_kv`.
+      order: index of each token in its stream, for causality and windows; by default the ids. A
+        scheme that changes ids, or has several per token, needs it.
+      kv_order: the same for `x_kv`.
+      mask: [B, H or 1, T, S] or [T, S]; True may attend.
+      model_params: what the scheme shares between layers, instead of the layer's own.
+      dropout_key: draws the dropout; without one nothing is dropped.
+
+    Returns:
+      The layer's output, before any residual.
+
+    Raises:
+      ValueError: if shapes do not fit, or an argument lacks what it needs.
+      TypeError: if the mask is not boolean, or ids are neither integers nor float32.
+    """
+    keys = layers.side(x_kv, kv_pos, kv_segments, kv_order)
+    out = layers.attention(
+      self.layer,
+      self._params(model_params),
+      self._heads(x, x if x_kv is None else x_kv),
+      Tokens(x, pos, segments, order),
+      keys,
+      mask=mask,
+      sinks=self._sinks(),
+      dropout_key=dropout_key,
+    )
+    return self.out(out)
+
+  def init_cache(
+    self,
+    batch: int,
+    capacity: int | None = None,
+    *,
+    dtype: Any = None,
+    pos_dtype: Any = jnp.int32,
+    axes: int | None = None,
+  ) -> Cache:
+    """An empty cache for `extend`; with a window, a ring.
+
+    Args:
+      batch: B, rows.
+      capacity: C, slots for each row: all the tokens that will come, or, where there is a window,
+        at least that, which is the default.
+      dtype: of keys and values; by default that of the projections of a float32 input.
+      pos_dtype: of the ids, int32 or float32.
+      axes: ids per token; by default as the scheme declares, or one.
+
+    Raises:
+      ValueError: if the layer is not causal, or the capacity is missing or below the window.
+    """
+    dtype = dtype or self.dtype or jnp.promote_types(self.param_dtype, jnp.float32)
+    return layers.init_cache(self.layer, batch, capacity, dtype, pos_dtype, axes)
+
+  def extend(
+    self,
+    x: Num[Array, 'B T M'],
+    cache: Cache,
+    pos: Ids,
+    *,
+    segments: Int[Array, '...'] | None = None,
+    model_params: Params | None = None,
+  ) -> tuple[Inexact[Array, 'B T M'], Cache]:
+    """Appends T tokens to the cache, and attends from them: prefill and decoding alike.
+
+    Args:
+      x: the next tokens of each row.
+      cache: from `init_cache`, or the last call.
+      pos: their ids, after `scheme.ids`.
+      segments: their documents; by default all in document 1. Padding, on the left of shorter
+        rows say, is 0.
+      model_params: as in a call.
+
+    Returns:
+      The output for these tokens, and the cache that holds them too. Where the cache was full,
+      the output is NaN.
+
+    Raises:
+      ValueError: if the layer is not causal, shapes do not fit, or, outside jit, the cache is full.
+      TypeError: if ids would lose precision in the cache.
+    """
+    new = Tokens(x, pos, segments)
+    params, heads = self._params(model_params), self._heads(x, x)
+    out, cache = layers.extend(self.layer, params, heads, new, cache, sinks=self._sinks())
+    return self.out(out), cache
+
+  def _heads(self, x, x_kv):
+    return Heads(self.query(x), self.key(x_kv), self.value(x_kv))
+
+  def _sinks(self):
+    return None if self.sinks is None else self.sinks[...].astype(jnp.float32)
+
+  def _params(self, given):
+    scheme = self.layer.scheme
+    own = layers.unnamed(scheme, _arrays(self.scheme_params))
+    held = self.model_params
+    held = None if held is None else layers.unnamed(scheme, _arrays(held))
+    return layers.merged(scheme, own, held, given)
+
+
+def _metadata(sharding: tuple[Axis, Axis, Axis] | None, letters: str) -> dict[str, Any]:
+  """What NNX calls the sharding of a weight whose axes are `letters` of MHD."""
+  if sharding is None:
+    return {}
+  return {'out_sharding': tuple(sharding['MHD'.index(letter)] for letter in letters)}
+
+
+def _variables(scheme: Scheme, params: Params) -> dict[str, Any]:
+  """The scheme's parameters as Params and Constants, in plain dicts."""
+  trained, fixed = layers.split_named(scheme, params)
+  trained, fixed = jax.tree.map(nnx.Param, trained), jax.tree.map(Constant, fixed)
+  return layers.union(trained, fixed)
+
+
+def _arrays(variables: dict[str, Any]) -> dict[str, Any]:
+  return jax.tree.map(
+    lambda variable: variable[...], variables, is_leaf=lambda x: isinstance(x, nnx.Variable)
+  )
