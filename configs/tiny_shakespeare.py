@@ -1,0 +1,22 @@
+"""A small decoder on plays: bytes of a folder with train.txt and valid.txt.
+
+  python train.py --config=configs/tiny_shakespeare.py --config.task.data=file:PATH
+
+PATH holds the usual split of tiny Shakespeare (1.0 MB of training text).
+"""
+
+from ml_collections import ConfigDict
+
+from configs import default
+
+
+def get_config() -> ConfigDict:
+  """The default on plays, with dropout: the text is small."""
+  c = default.get_config()
+  c.scheme = 'rope'
+  c.steps = 600
+  c.task.data = 'file:tiny_shakespeare'
+  c.task.eval_tokens = 32_768
+  c.task.prompt = 'ROMEO:\n'
+  c.model.dropout_rate = 0.1
+  return c

@@ -1,0 +1,41 @@
+"""What a decoder's logits are worth."""
+
+import jax
+import jax.numpy as jnp
+import optax
+
+from posjax.experiment.tasks import Batch, Losses
+from posjax.scheme import PRNGKey
+
+
+def next_token(
+  model, batch: Batch, ids_key: PRNGKey | None = None, train_key: PRNGKey | None = None
+) -> Losses:
+  """Cross-entropy of each target, in nats.
+
+  Args:
+    model: `(tokens, pos, segments=, ids_key=, train_key=) -> logits [B, T, V]`.
+    batch: `inputs`, `targets`, `positions`, `segments` [B, T]; `weights` too, where not every
+      token of a document counts.
+    ids_key: random key of place 0.
+    train_key: random key of dropout; None evaluates.
+  """
+  logits = model(
+    batch['inputs'],
+    batch['positions'],
+    segments=batch['segments'],
+    ids_key=ids_key,
+    train_key=train_key,
+  )
+  loss = optax.softmax_cross_entropy_with_integer_labels(
+    logits.astype(jnp.float32), batch['targets']
+  )
+  weights = batch.get('weights', batch['segments'] != 0).astype(jnp.float32)
+  correct = (logits.argmax(-1) == batch['targets']).astype(jnp.float32)
+  # Padding's loss may be anything, NaN too: it must not reach a sum.
+  return Losses(jnp.where(weights > 0, loss, 0), weights, correct)
+
+
+def mean_loss(losses: Losses) -> jax.Array:
+  """Nats per counted token."""
+  return (losses.loss * losses.weights).sum() / losses.weights.sum()

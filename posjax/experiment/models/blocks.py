@@ -1,0 +1,232 @@
+"""One set of Transformer blocks for decoders, encoders and both together.
+
+B batch, T tokens, M model width, F feed-forward width, L layers, P layers in one period of a
+repeating pattern.
+"""
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from flax import nnx
+from jaxtyping import Array, Float, Int
+
+from posjax.cache import Cache
+from posjax.nnx import Attention
+from posjax.scheme import Ids, Params, PRNGKey, Scheme
+
+
+class Memory(NamedTuple):
+  """What a decoder's cross-attention reads: the encoder's output."""
+
+  x: Float[Array, 'B S M']
+  segments: Int[Array, 'B S']
+
+
+class Layer(NamedTuple):
+  """The plan of one layer: what may differ inside a repeating pattern."""
+
+  scheme: Scheme
+  window: int | None = None
+
+
+class FeedForward(nnx.Module):
+  """down(activation(up(x))), or with a gate: down(activation(gate(x)) * up(x)).
+
+  Reference: Shazeer 2020, https://arxiv.org/abs/2002.05202 (SwiGLU: gated, with 'silu').
+  """
+
+  def __init__(self, width: int, ff_width: int, activation: str, gated: bool, *, rngs: nnx.Rngs):
+    self.activation = named(jax.nn, activation, 'activation')
+    self.up = nnx.Linear(width, ff_width, rngs=rngs)
+    self.gate = nnx.Linear(width, ff_width, rngs=rngs) if gated else None
+    self.down = nnx.Linear(ff_width, width, rngs=rngs)
+
+  def __call__(self, x: Float[Array, 'B T M']) -> Float[Array, 'B T M']:
+    """The same for every token."""
+    up = self.up(x)
+    hidden = self.activation(up) if self.gate is None else self.activation(self.gate(x)) * up
+    return self.down(hidden)
+
+
+class Block(nnx.Module):
+  """Self-attention, cross-attention where there is a memory, feed-forward; each with its norm."""
+
+  def __init__(
+    self,
+    layer: Layer,
+    *,
+    width: int,
+    num_heads: int,
+    num_kv_heads: int | None,
+    ff_width: int,
+    causal: bool,
+    cross: bool,
+    norm: str,
+    pre_norm: bool,
+    activation: str,
+    gated: bool,
+    dropout_rate: float,
+    rngs: nnx.Rngs,
+  ):
+    make_norm = named(nnx, norm, 'norm')
+    heads = {'num_kv_heads': num_kv_heads, 'dropout_rate': dropout_rate, 'rngs': rngs}
+    self.attention = Attention(
+      width,
+      num_heads,
+      layer.scheme,
+      causal=causal,
+      window=layer.window,
+      model_params=False,
+      **heads,
+    )
+    self.cross = Attention(width, num_heads, **heads) if cross else None
+    self.feed_forward = FeedForward(width, ff_width, activation, gated, rngs=rngs)
+    self.norms = nnx.List([make_norm(width, rngs=rngs) for _ in range(3 if cross else 2)])
+    self.pre_norm = pre_norm
+    self.dropout_rate = dropout_rate
+
+  def __call__(
+    self,
+    x: Float[Array, 'B T M'],
+    ids: Ids,
+    *,
+    segments: Int[Array, 'B T'] | None = None,
+    memory: Memory | None = None,
+    model_params: Params = None,
+    train_key: PRNGKey | None = None,
+    cache: Cache | None = None,
+  ) -> tuple[Float[Array, 'B T M'], Cache | None]:
+    """Returns the tokens' next state, and the cache with them where one is given."""
+    keys = _keys(train_key, 2 * len(self.norms))
+
+    def attend(y):
+      nonlocal cache
+      if cache is None:
+        order = jnp.arange(y.shape[1], dtype=jnp.int32)
+        return self.attention(
+          y,
+          ids,
+          segments=segments,
+          order=order,
+          model_params=model_params,
+          dropout_key=keys[0],
+        )
+      y, cache = self.attention.extend(y, cache, ids, segments=segments, model_params=model_params)
+      return y
+
+    def read(y):
+      unplaced = jnp.zeros((1,), jnp.int32)
+      return self.cross(
+        y,
+        jnp.broadcast_to(unplaced, y.shape[1]),
+        x_kv=memory.x,
+        kv_pos=jnp.broadcast_to(unplaced, memory.x.shape[1]),
+        segments=jnp.ones(y.shape[:2], jnp.int32) if segments is None else segments,
+        kv_segments=memory.segments,
+        dropout_key=keys[2],
+      )
+
+    parts = [attend, self.feed_forward] if self.cross is None else [attend, read, self.feed_forward]
+    for i, (part, norm) in enumerate(zip(parts, self.norms, strict=True)):
+      x = self._residual(x, part, norm, segments, keys[2 * i + 1])
+    return x, cache
+
+  def _residual(self, x, part, norm, segments, key):
+    """x + part(norm(x)), or norm(x + part(x))."""
+    y = part(normalize(norm, x, segments, key) if self.pre_norm else x)
+    x = x + nnx.Dropout(self.dropout_rate)(y, deterministic=key is None, rngs=key)
+    return x if self.pre_norm else normalize(norm, x, segments, key)
+
+
+class Stack(nnx.Module):
+  """L blocks: a pattern of layers, repeated, run by one scan over the repetitions.
+
+  Parameters of equal layers are stacked along a leading axis of L / P. `remat` recomputes each
+  period in the backward pass instead of keeping its activations.
+  """
+
+  def __init__(
+    self,
+    pattern: Sequence[Layer],
+    num_layers: int,
+    *,
+    remat: bool = False,
+    rngs: nnx.Rngs,
+    **block: Any,
+  ):
+    repeats, rest = divmod(num_layers, len(pattern))
+    if rest or repeats < 1:
+      raise ValueError(
+        f'The pattern of {len(pattern)} layers must divide num_layers, but got {num_layers}.'
+      )
+
+    @nnx.split_rngs(splits=repeats)
+    @nnx.vmap(in_axes=(0,), out_axes=0)
+    def period(rngs):
+      return nnx.List([Block(layer, rngs=rngs, **block) for layer in pattern])
+
+    self.periods = period(rngs)
+    self.repeats = repeats
+    self.remat = remat
+
+  def __call__(
+    self,
+    x: Float[Array, 'B T M'],
+    ids: Sequence[Ids],
+    *,
+    model_params: Sequence[Params],
+    train_key: PRNGKey | None = None,
+    caches: tuple[Cache, ...] | None = None,
+    **tokens: Any,
+  ) -> tuple[Float[Array, 'B T M'], tuple[Cache, ...] | None]:
+    """Runs all layers. `ids`, `model_params` and `caches` hold one entry per pattern layer."""
+    graph, state = nnx.split(self.periods)
+
+    def period(x, sliced):
+      state, key, caches = sliced
+      blocks, after = nnx.merge(graph, state), []
+      for i, (block, one, params) in enumerate(zip(blocks, ids, model_params, strict=True)):
+        cache = None if caches is None else caches[i]
+        block_key = None if key is None else jax.random.fold_in(key, i)
+        x, cache = block(x, one, model_params=params, train_key=block_key, cache=cache, **tokens)
+        after.append(cache)
+      return x, (nnx.state(blocks, nnx.BatchStat), None if caches is None else tuple(after))
+
+    keys = None if train_key is None else jax.random.split(train_key, self.repeats)
+    body = jax.checkpoint(period) if self.remat else period
+    x, (statistics, caches) = jax.lax.scan(body, x, (state, keys, caches))
+    nnx.update(self.periods, statistics)
+    return x, caches
+
+  def init_cache(self, batch: int, capacity: int) -> tuple[Cache, ...]:
+    """Empty caches, stacked like the layers: one entry per pattern layer."""
+    graph, state = nnx.split(self.periods)
+    blocks = nnx.merge(graph, jax.tree.map(lambda leaf: leaf[0], state))
+    empty = tuple(block.attention.init_cache(batch, capacity) for block in blocks)
+    return jax.tree.map(lambda leaf: jnp.stack([leaf] * self.repeats), empty)
+
+
+def normalize(norm: nnx.Module, x: Array, segments: Array | None, train_key) -> Array:
+  """Applies a norm; batch statistics are taken in training, over real tokens only."""
+  if not isinstance(norm, nnx.BatchNorm):
+    return norm(x)
+  mask = None if segments is None else (segments != 0)[..., None]
+  return norm(x, use_running_average=train_key is None, mask=mask)
+
+
+def named(module: Any, name: str, what: str) -> Any:
+  """The function or class of that name, for configs, which can only hold names.
+
+  Raises:
+    ValueError: if there is none.
+  """
+  found = getattr(module, name, None)
+  if not callable(found):
+    raise ValueError(f'The {what} must be a name in {module.__name__}, but got {name!r}.')
+  return found
+
+
+def _keys(key: PRNGKey | None, count: int) -> Sequence[PRNGKey | None]:
+  return [None] * count if key is None else list(jax.random.split(key, count))

@@ -1,0 +1,132 @@
+"""The end of a run: a table by length for the terminal, and report.png."""
+
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from posjax.experiment.evaluation import Score
+from posjax.experiment.tasks import Task
+
+FILES = {
+  'report.png': 'pictures',
+  'results.json': 'scores',
+  'metrics.jsonl': 'losses',
+  'tensorboard': 'TensorBoard',
+  'checkpoints': 'checkpoints',
+  'config.json': 'config',
+}
+
+
+def results(scores: Sequence[Score], sample: str) -> dict[str, Any]:
+  """The end of a run, for results.json; a number that there is not is null."""
+  rows = [{**score._asdict(), 'by_position': score.by_position.tolist()} for score in scores]
+  return {'scores': [_finite(row) for row in rows], 'sample': sample}
+
+
+def _finite(value: Any) -> Any:
+  if isinstance(value, dict):
+    return {name: _finite(each) for name, each in value.items()}
+  if isinstance(value, list):
+    return [_finite(each) for each in value]
+  return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def print_table(task: Task, scores: Sequence[Score], title: str) -> None:
+  """Prints loss and accuracy at each evaluation length."""
+  table = Table(title=title, title_justify='left')
+  named = 'right answers' if task.exact else 'right tokens'
+  for name in ('length', 'x trained', task.unit, named, 'scored tokens', ''):
+    table.add_column(name, justify='left' if not name else 'right')
+  for score in scores:
+    table.add_row(
+      f'{score.length}',
+      f'{score.length / task.lengths[0]:g}x',
+      _number(score.loss, 3),
+      _number(100 * score.accuracy, 1, ' %'),
+      f'{score.tokens:,}',
+      comment(score),
+    )
+  Console().print(table)
+
+
+def comment(score: Score) -> str:
+  """Why a length has no number, in words."""
+  if score.refused:
+    return score.refused
+  return 'beyond its table' if math.isnan(score.loss) else ''
+
+
+def draw(
+  path: Path, task: Task, rows: Sequence[dict[str, Any]], scores: Sequence[Score], title: str
+) -> None:
+  """Draws the loss by step, by length and by position.
+
+  Args:
+    path: a .png to write.
+    task: whose unit the axes have.
+    rows: metrics.jsonl.
+    scores: the final evaluation.
+    title: the run.
+  """
+  from matplotlib.figure import Figure
+
+  figure = Figure(figsize=(13, 4), layout='constrained')
+  figure.suptitle(title)
+  steps, lengths, positions = figure.subplots(1, 3)
+  _draw_steps(steps, task, rows)
+  _draw_lengths(lengths, task, scores)
+  _draw_positions(positions, task, scores)
+  for axes in (steps, lengths, positions):
+    axes.grid(alpha=0.3)
+    axes.spines[['top', 'right']].set_visible(False)
+  figure.savefig(path, dpi=120)
+
+
+def _draw_steps(axes, task: Task, rows) -> None:
+  train = [(row['step'], row['loss']) for row in rows if row.get('loss') is not None]
+  held_out = [(row['step'], row['eval_loss']) for row in rows if row.get('eval_loss') is not None]
+  if train:
+    axes.plot(*zip(*train, strict=True), label='training', alpha=0.7)
+  if held_out:
+    axes.plot(*zip(*held_out, strict=True), 'o-', ms=4, label='held out, training length')
+  axes.set(title='learning', xlabel='step', ylabel=task.unit)
+  if train or held_out:
+    axes.legend(frameon=False)
+
+
+def _draw_lengths(axes, task: Task, scores: Sequence[Score]) -> None:
+  value = [100 * score.accuracy if task.exact else score.loss for score in scores]
+  axes.plot([score.length for score in scores], value, 'o-', color='C1')
+  axes.axvline(task.lengths[0], color='gray', ls='--', lw=1)
+  axes.set_xscale('log', base=2)
+  axes.set_xticks(task.lengths, [str(length) for length in task.lengths])
+  ylabel = 'right answers, %' if task.exact else task.unit
+  axes.set(title='by length (dashed: trained)', xlabel='length', ylabel=ylabel)
+  for score in scores:
+    if comment(score):
+      axes.annotate(
+        'beyond its table' if not score.refused else 'refused',
+        (score.length, 0.5),
+        xycoords=('data', 'axes fraction'),
+        rotation=90,
+        ha='center',
+        va='center',
+      )
+
+
+def _draw_positions(axes, task: Task, scores: Sequence[Score]) -> None:
+  for score in scores:
+    width = max(1, len(score.by_position) // 64)
+    whole = score.by_position[: len(score.by_position) // width * width].reshape(-1, width)
+    axes.plot([width * (i + 0.5) for i in range(len(whole))], whole.mean(1), label=score.length)
+  axes.axvline(task.lengths[0], color='gray', ls='--', lw=1)
+  axes.set(title='by position', xlabel='position in the row', ylabel=task.unit)
+  axes.legend(title='length', frameon=False)
+
+
+def _number(value: float, digits: int, unit: str = '') -> str:
+  return '-' if math.isnan(value) else f'{value:.{digits}f}{unit}'

@@ -1,0 +1,90 @@
+"""Where arrays live: a mesh of devices, and a rule for each parameter.
+
+Data parallelism over `data`, parameters spread over `fsdp`, heads and hidden units over `tensor`.
+Rules are patterns over parameter names; what no rule names is replicated. XLA inserts the
+communication (jax.jit with NamedSharding: what pjit became).
+"""
+
+import math
+import re
+from typing import Any
+
+import jax
+import numpy as np
+from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
+
+AXES = ('data', 'fsdp', 'tensor')
+
+# Name, and the axes of the LAST dimensions; stacked layers have one more in front.
+_RULES = (
+  (r"embedding'\]", ('tensor', 'fsdp')),
+  (r"attention.*(query|key|value)'\].*kernel'\]", ('fsdp', 'tensor', None)),
+  (r"cross.*(query|key|value)'\].*kernel'\]", ('fsdp', 'tensor', None)),
+  (r"(attention|cross).*out'\].*kernel'\]", ('tensor', None, 'fsdp')),
+  (r"(up|gate)'\].*kernel'\]", ('fsdp', 'tensor')),
+  (r"down'\].*kernel'\]", ('tensor', 'fsdp')),
+  (r"readout'\].*kernel'\]", ('fsdp', 'tensor')),
+)
+
+
+def make_mesh(data: int = 1, fsdp: int = 1, tensor: int = 1) -> Mesh:
+  """A mesh of data x fsdp x tensor devices, the first that there are.
+
+  Raises:
+    ValueError: if there are fewer devices.
+  """
+  sizes = (data, fsdp, tensor)
+  count = math.prod(sizes)
+  if min(sizes) < 1 or count > jax.device_count():
+    raise ValueError(
+      f'The mesh {dict(zip(AXES, sizes, strict=True))} needs {count} devices, but there are '
+      f'{jax.device_count()}.'
+    )
+  devices = jax.devices()[:count]
+  return jax.make_mesh(sizes, AXES, axis_types=(AxisType.Auto,) * 3, devices=devices)
+
+
+def of_state(state: Any, mesh: Mesh) -> Any:
+  """A NamedSharding for each leaf of parameters or optimizer state, by its name.
+
+  Raises:
+    ValueError: if a dimension cannot be divided over its mesh axis.
+  """
+
+  def one(path, leaf):
+    return NamedSharding(mesh, _spec(jax.tree_util.keystr(path), leaf.shape, mesh))
+
+  return jax.tree_util.tree_map_with_path(one, state)
+
+
+def put_batch(batch: dict[str, np.ndarray], mesh: Mesh) -> dict[str, jax.Array]:
+  """This host's rows of a batch, as global arrays cut along the rows."""
+  rows = NamedSharding(mesh, PartitionSpec(('data', 'fsdp')))
+  return {
+    name: jax.make_array_from_process_local_data(rows, value) for name, value in batch.items()
+  }
+
+
+def check_batch(batch_size: int, mesh: Mesh) -> None:
+  """Every device gets as many rows as every other.
+
+  Raises:
+    ValueError: if it cannot be.
+  """
+  parts = math.lcm(mesh.shape['data'] * mesh.shape['fsdp'], jax.process_count())
+  if batch_size < 1 or batch_size % parts:
+    raise ValueError(f'batch_size must be a multiple of {parts} devices, but got {batch_size}.')
+
+
+def _spec(name: str, shape: tuple[int, ...], mesh: Mesh) -> PartitionSpec:
+  for pattern, axes in _RULES:
+    if re.search(pattern, name) and len(shape) >= len(axes):
+      axes = (None,) * (len(shape) - len(axes)) + axes
+      for size, axis in zip(shape, axes, strict=True):
+        if axis and size % mesh.shape[axis]:
+          raise ValueError(
+            f'{name} has shape {shape}, of which {size} cannot be divided over '
+            f'{mesh.shape[axis]} devices of the {axis} axis.'
+          )
+      return PartitionSpec(*axes)
+  return PartitionSpec()

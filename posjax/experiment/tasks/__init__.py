@@ -1,0 +1,77 @@
+"""Tasks: one file each, with a function `task(...)` last. The folder is the registry.
+
+A task names its data, its model, its loss, its metrics, and what a trained model can be asked.
+"""
+
+import difflib
+import importlib
+import pkgutil
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, NamedTuple
+
+from flax import nnx
+from jaxtyping import Array, Float
+
+from posjax.scheme import PRNGKey
+
+Batch = Mapping[str, Any]  # arrays [B, T] or [B]
+
+
+class Losses(NamedTuple):
+  """What a batch says about a model, before any average.
+
+  Attributes:
+    loss: nats per token.
+    weights: 1 where a token counts, 0 where it does not.
+    correct: 1 where the most likely token is the right one.
+  """
+
+  loss: Float[Array, 'B T']
+  weights: Float[Array, 'B T']
+  correct: Float[Array, 'B T']
+
+
+class Task(NamedTuple):
+  """Data, model and judgement of one experiment.
+
+  Attributes:
+    facts: what the run should report about its data, by name.
+    model: `(rngs) -> model`.
+    train_batches: `(shard_index, shard_count) -> grain.IterDataset` of batches.
+    losses: `(model, batch, ids_key, train_key) -> Losses`.
+    lengths: evaluation lengths; the first is the training length.
+    eval_batches: `(length) -> iterable` of batches of that length.
+    unit: the name of the headline number, as 'bits per byte'.
+    per_nat: what one nat per token is in that unit.
+    exact: whether whole answers are scored: a row is right if all its weighted tokens are.
+    sample: `(model, key) -> text`: something that a trained model says.
+  """
+
+  facts: Mapping[str, str]
+  model: Callable[[nnx.Rngs], nnx.Module]
+  train_batches: Callable[[int, int], Any]
+  losses: Callable[[Any, Batch, PRNGKey | None, PRNGKey | None], Losses]
+  lengths: tuple[int, ...]
+  eval_batches: Callable[[int], Iterable[Batch]]
+  unit: str
+  per_nat: float
+  exact: bool
+  sample: Callable[[Any, PRNGKey], str]
+
+
+def names() -> tuple[str, ...]:
+  """The tasks that there are: the modules of this folder, sorted."""
+  return tuple(sorted(module.name for module in pkgutil.iter_modules(__path__)))
+
+
+def get_task(name: str) -> Callable[..., Task]:
+  """The constructor of a task.
+
+  Raises:
+    ValueError: if there is none of that name.
+  """
+  if name not in names():
+    near = difflib.get_close_matches(name, names(), n=1)
+    hint = f"; did you mean '{near[0]}'?" if near else '.'
+    raise ValueError(f"Unknown task '{name}'{hint} There are: {', '.join(names())}.")
+  return importlib.import_module(f'{__name__}.{name}').task

@@ -1,0 +1,71 @@
+"""One training step, sharded, and everything that it changes."""
+
+import functools
+from typing import Any, NamedTuple
+
+import jax
+import optax
+from flax import nnx
+from jax.sharding import Mesh
+
+from posjax.experiment import sharding
+from posjax.experiment.losses import mean_loss
+from posjax.experiment.tasks import Task
+
+
+class State(NamedTuple):
+  """What a checkpoint holds, besides the data's place.
+
+  Attributes:
+    params: what the optimizer trains.
+    rest: a scheme's constants, and BatchNorm's statistics.
+    optimizer: optax's state.
+  """
+
+  params: Any
+  rest: Any
+  optimizer: Any
+
+
+def create(
+  task: Task, optimizer: optax.GradientTransformation, mesh: Mesh, seed: int
+) -> tuple[Any, State]:
+  """The model's structure and a new state, made where it will live."""
+
+  def make():
+    graph, params, rest = nnx.split(task.model(nnx.Rngs(seed)), nnx.Param, ...)
+    return graph, State(params, rest, optimizer.init(params))
+
+  kept = {}
+
+  def arrays():
+    kept['graph'], state = make()
+    return state
+
+  shardings = sharding.of_state(jax.eval_shape(arrays), mesh)
+  state = jax.jit(arrays, out_shardings=shardings)()
+  return kept['graph'], state
+
+
+def make_step(task: Task, graph: Any, optimizer: optax.GradientTransformation, seed: int):
+  """`(state, batch, step) -> (state, loss)`, jitted; the old state's memory is used again.
+
+  All randomness is a function of the seed and the step, so a resumed run draws what it would have.
+  """
+
+  def loss_of(params, rest, batch, key):
+    model = nnx.merge(graph, params, rest)
+    ids_key, train_key = jax.random.split(key)
+    loss = mean_loss(task.losses(model, batch, ids_key, train_key))
+    return loss, nnx.state(model, nnx.Not(nnx.Param))
+
+  @functools.partial(jax.jit, donate_argnums=0)
+  def step(state: State, batch, index):
+    key = jax.random.fold_in(jax.random.key(seed), index)
+    (loss, rest), grads = jax.value_and_grad(loss_of, has_aux=True)(
+      state.params, state.rest, batch, key
+    )
+    updates, opt_state = optimizer.update(grads, state.optimizer, state.params)
+    return State(optax.apply_updates(state.params, updates), rest, opt_state), loss
+
+  return step

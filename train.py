@@ -1,0 +1,199 @@
+"""Trains a Transformer with any positional scheme, and shows how far it extrapolates.
+
+  python train.py --config=configs/default.py --config.scheme='rope(base=5e5)'
+
+The work folder gets config.json, metrics.jsonl, TensorBoard events, checkpoints, results.json and
+report.png. The same command again resumes, to the same losses, bit for bit.
+"""
+
+import json
+import sys
+import time
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+from absl import app, flags, logging
+from flax import nnx
+from ml_collections import ConfigDict, config_flags
+
+import posjax
+from posjax.experiment import checkpoint, optimizer, report, sharding, training
+from posjax.experiment.evaluation import Score, evaluate
+from posjax.experiment.interrupt import interrupts
+from posjax.experiment.record import Bar, Record, read, write_json
+from posjax.experiment.tasks import Task, get_task
+
+_CONFIG = config_flags.DEFINE_config_file('config', 'configs/default.py', lock_config=True)
+_WORKDIR = flags.DEFINE_string('workdir', None, 'Folder of the run; by default runs/CONFIG-SCHEME.')
+
+
+class Setup(NamedTuple):
+  """A run before its first step: everything is checked, and nothing written."""
+
+  config: ConfigDict
+  workdir: Path
+  task: Task
+  mesh: jax.sharding.Mesh
+  graph: Any
+  state: training.State
+  step: Any
+  data: Any
+
+
+class Result(NamedTuple):
+  """What a run learned."""
+
+  workdir: Path
+  model: nnx.Module
+  history: list[dict[str, Any]]  # metrics.jsonl
+  scores: tuple[Score, ...]  # by length
+  sample: str
+
+
+def train(config: ConfigDict, workdir: str | Path) -> Result | None:
+  """Trains, or goes on training, and reports. None if it was interrupted (and saved)."""
+  return run(setup(config, workdir))
+
+
+def setup(config: ConfigDict, workdir: str | Path) -> Setup:
+  """Builds the run. Raises ValueError, TypeError or OSError for whatever the config gets wrong."""
+  workdir = Path(workdir)
+  check_workdir(config, workdir)
+  schemes = [posjax.get(expression) for expression in config.scheme.split('|')]
+  mesh = sharding.make_mesh(**config.mesh)
+  sharding.check_batch(config.batch_size, mesh)
+  for key in ('log_every', 'eval_every', 'checkpoint_every'):
+    if config[key] < 1:
+      raise ValueError(f'{key} must be at least 1 step, but got {config[key]}.')
+  transform = optimizer.make(config.steps, **config.optimizer)
+  task_config = config.task.to_dict()
+  make_task = get_task(task_config.pop('name'))
+  shared = {'seed': config.seed, 'batch_size': config.batch_size}
+  task = make_task(schemes, config.model.to_dict(), **shared, **task_config)
+  graph, state = training.create(task, transform, mesh, config.seed)
+  step = training.make_step(task, graph, transform, config.seed)
+  data = iter(task.train_batches(jax.process_index(), jax.process_count()))
+  first = next(iter(task.train_batches(jax.process_index(), jax.process_count())))
+  jax.eval_shape(step, state, sharding.put_batch(first, mesh), 0)  # what a scheme refuses
+  return Setup(config, workdir, task, mesh, graph, state, step, data)
+
+
+def check_workdir(config: ConfigDict, workdir: Path) -> None:
+  """A folder holds one run: another config must not go on where this one stopped."""
+  path = workdir / 'config.json'
+  if not path.exists():
+    return
+  there, here = json.loads(path.read_text()), json.loads(config.to_json_best_effort())
+  differ = [key for key in sorted({*there, *here}) if there.get(key) != here.get(key)]
+  if differ:
+    raise ValueError(
+      f'{workdir} holds a run with another {", ".join(differ)}; give another --workdir.'
+    )
+
+
+def run(prepared: Setup) -> Result | None:
+  """Steps, records, evaluates and saves, from wherever the work folder stands to the end."""
+  config, workdir, task, mesh, _, state, step_fn, data = prepared
+  workdir.mkdir(parents=True, exist_ok=True)
+  write_json(workdir / 'config.json', json.loads(config.to_json_best_effort()))
+  introduce(prepared)
+  with checkpoint.manager(workdir / 'checkpoints') as checkpoints, interrupts() as stopped:
+    start, state = checkpoint.restore(checkpoints, state, data)
+    with Record(workdir, start) as record, Bar(start, config.steps, task.unit) as bar:
+      if start:
+        bar.say(f'resuming after step {start}')
+      clock, tokens = time.monotonic(), 0
+      for done in range(start + 1, config.steps + 1):
+        batch = sharding.put_batch(next(data), mesh)
+        state, loss = step_fn(state, batch, done)
+        tokens += batch['inputs'].size
+        if done % config.log_every == 0 or done == config.steps:
+          values = {'loss': check_loss(loss, done) * task.per_nat}
+          values['tokens_per_second'] = tokens / (time.monotonic() - clock)
+          record.write(done, **values)
+          bar.update(done, values)
+          clock, tokens = time.monotonic(), 0
+        if done % config.eval_every == 0 and done < config.steps:
+          score = judge(prepared, state, task.lengths[0])
+          record.write(done, eval_loss=score.loss, eval_accuracy=score.accuracy)
+          bar.say(f'step {done:>6}: held out {score.loss:.3f} {task.unit}')
+          clock, tokens = time.monotonic(), 0
+        if stopped() or done % config.checkpoint_every == 0 or done == config.steps:
+          checkpoint.save(checkpoints, done, state, data)
+        if stopped() and done < config.steps:
+          bar.say(f'stopped after step {done}, and saved: the same command resumes')
+          return None
+  return finish(prepared, state)
+
+
+def introduce(prepared: Setup) -> None:
+  """Says what is about to be trained, and on what."""
+  size = sum(leaf.size for leaf in jax.tree.leaves(prepared.state.params))
+  facts = {'scheme': prepared.config.scheme, 'parameters': f'{size:,}', **prepared.task.facts}
+  for name, value in {**facts, 'work folder': prepared.workdir}.items():
+    print(f'{name:>16}  {value}')
+
+
+def check_loss(loss: jax.Array, step: int) -> float:
+  """The loss as a number, which it must be."""
+  value = float(loss)
+  if value != value:
+    raise FloatingPointError(
+      f'The loss is not a number after step {step}: positions lie beyond a table of the scheme, or '
+      'the learning rate is too high.'
+    )
+  return value
+
+
+def judge(prepared: Setup, state: training.State, length: int) -> Score:
+  """Scores the held-out data at one length; ids are drawn alike in every evaluation."""
+  key = jax.random.key(prepared.config.seed)
+  both = nnx.merge_state(state.params, state.rest)
+  return evaluate(prepared.task, prepared.graph, both, length, prepared.mesh, key)
+
+
+def finish(prepared: Setup, state: training.State) -> Result:
+  """Scores every length, and writes and prints what was learned."""
+  workdir, task = prepared.workdir, prepared.task
+  scores = tuple(judge(prepared, state, length) for length in task.lengths)
+  model = nnx.merge(prepared.graph, state.params, state.rest)
+  sample = task.sample(model, jax.random.key(prepared.config.seed))
+  history = read(workdir / 'metrics.jsonl')
+  write_json(workdir / 'results.json', report.results(scores, sample))
+  title = f'{prepared.config.scheme}: {prepared.config.task.data}'
+  report.draw(workdir / 'report.png', task, history, scores, title)
+  report.print_table(task, scores, title)
+  print(f'\n{sample}\n')
+  for name, what in report.FILES.items():
+    print(f'{what:>16}  {workdir / name}')
+  return Result(workdir, model, history, scores, sample)
+
+
+def main(argv: list[str]) -> None:
+  if len(argv) > 1:
+    sys.exit(f'train.py: error: unknown arguments {argv[1:]}.')
+  logging.set_verbosity(logging.WARNING)  # orbax tells every file otherwise
+  config = _CONFIG.value
+  name = Path(config_flags.get_config_filename(flags.FLAGS['config'])).stem
+  workdir = _WORKDIR.value or Path('runs', f'{name}-{config.scheme}'.replace('/', '_'))
+  try:
+    prepared = setup(config, workdir)
+  except (ValueError, TypeError, OSError) as error:
+    sys.exit(f'train.py: error: {error}')
+  try:
+    run(prepared)
+  except FloatingPointError as error:
+    sys.exit(f'train.py: error: {error}')
+
+
+def parse(argv: list[str]) -> list[str]:
+  """Flags, with one sentence for a key, value or file that is wrong."""
+  try:
+    return app.parse_flags_with_usage(argv)
+  except (AttributeError, KeyError, TypeError, ValueError, OSError, flags.Error) as error:
+    sys.exit(f'train.py: error: {" ".join(str(error).split())}')
+
+
+if __name__ == '__main__':
+  app.run(main, flags_parser=parse)
