@@ -1,0 +1,130 @@
+import jax
+import jax.numpy as jnp
+import mpmath
+import numpy as np
+import pytest
+
+from posjax.angles import angles, frequencies
+
+FAR = [0, 1, -1, 1000, -1000, 131072, 10**6, 10**7, -(10**7), 2**31 - 5, 2**31 - 1, -(2**31)]
+
+
+def _exact(positions, radians_per_token, function):
+  with mpmath.workprec(200):
+    turned = [
+      [mpmath.mpf(int(p)) * mpmath.mpf(float(f)) for f in radians_per_token] for p in positions
+    ]
+    return np.array([[float(function(a)) for a in row] for row in turned])
+
+
+def _worst(angle, positions, radians_per_token):
+  angle = np.asarray(angle, np.float64)
+  sin = abs(np.sin(angle) - _exact(positions, radians_per_token, mpmath.sin))
+  cos = abs(np.cos(angle) - _exact(positions, radians_per_token, mpmath.cos))
+  return max(sin.max(), cos.max())
+
+
+@pytest.mark.parametrize('width', [2, 9, 64, 128])
+@pytest.mark.parametrize('base', [1e3, 1e4, 5e5])
+def test_sine_and_cosine_are_exact_at_every_int32_position(width, base):
+  f = frequencies(width, base)
+  pos = jnp.array(FAR, jnp.int32)
+  assert _worst(angles(pos, f), FAR, f) < 3e-7
+  assert _worst(jax.jit(lambda p: angles(p, f))(pos), FAR, f) < 3e-7
+
+
+def test_sine_and_cosine_are_exact_at_random_positions():
+  f = frequencies(32)
+  positions = np.random.default_rng(0).integers(-(2**31), 2**31, 200)
+  angle = angles(jnp.asarray(positions, jnp.int32), f)
+  assert _worst(angle, positions, f) < 3e-7
+  on_device = jnp.stack([jnp.sin(angle), jnp.cos(angle)])
+  exact = np.stack([_exact(positions, f, g) for g in (mpmath.sin, mpmath.cos)])
+  assert abs(np.asarray(on_device) - exact).max() < 1e-6
+
+
+def test_integer_angles_lie_in_one_turn_around_zero():
+  angle = angles(jnp.arange(-2000, 2000, dtype=jnp.int32), frequencies(64))
+  assert angle.dtype == jnp.float32
+  assert -np.pi <= angle.min() < -3.1
+  assert 3.1 < angle.max() <= np.float32(np.pi)
+
+
+def test_frequencies_beyond_one_turn_and_negative_ones_are_exact():
+  f = np.array([100.0, 7.5, -0.3])
+  assert _worst(angles(jnp.array(FAR, jnp.int32), f), FAR, f) < 3e-7
+
+
+@pytest.mark.parametrize(
+  ('dtype', 'positions'),
+  [
+    (jnp.int8, [-128, 127]),
+    (jnp.int16, [-(2**15), 2**15 - 1]),
+    (jnp.uint8, [255]),
+    (jnp.uint16, [2**16 - 1]),
+    (jnp.uint32, [2**31, 2**32 - 1]),
+  ],
+)
+def test_narrow_and_unsigned_integers_mean_what_they_say(dtype, positions):
+  f = frequencies(16)
+  assert _worst(angles(jnp.array(positions, dtype), f), positions, f) < 3e-7
+
+
+def test_int64_positions_are_exact_beyond_int32():
+  positions = [2**31, -(2**31) - 1, 2**33 + 12345, -(10**11)]
+  f = frequencies(8)
+  with jax.enable_x64(True):
+    angle = angles(jnp.array(positions, jnp.int64), f)
+  assert angle.dtype == jnp.float32
+  # 64 bits of a turn: 3.4e-19 of it times 1e11 tokens is still nothing.
+  assert _worst(angle, positions, f) < 4e-7
+
+
+@pytest.mark.parametrize('position', [0.25, 1000.5, -3.75, 131072.125, 8388607.5, 2.0**31 - 128])
+def test_float32_positions_are_taken_as_given(position):
+  f = frequencies(32)
+  pos = jnp.array([position], jnp.float32)
+  with mpmath.workprec(200):
+    exact = [float(mpmath.sin(mpmath.mpf(float(pos[0])) * mpmath.mpf(float(w)))) for w in f]
+  assert abs(np.sin(np.asarray(angles(pos, f), np.float64))[0] - exact).max() < 5e-7
+
+
+def test_whole_floats_equal_integers():
+  pos = jnp.array([0, 5, -7, 131072, 2**24], jnp.int32)
+  whole, floats = angles(pos, frequencies(16)), angles(pos.astype(jnp.float32), frequencies(16))
+  np.testing.assert_array_equal(whole, floats)
+
+
+def test_float_positions_have_the_frequencies_as_gradients():
+  f = frequencies(8)
+  slope = jax.jacfwd(lambda p: angles(p, f))(jnp.float32(1000.25))
+  np.testing.assert_allclose(slope, f, rtol=1e-6)
+
+
+def test_float64_positions_give_float64():
+  f = frequencies(8)
+  with jax.enable_x64(True):
+    angle = angles(jnp.array([1000.5], jnp.float64), f)
+    assert angle.dtype == jnp.float64
+  np.testing.assert_allclose(np.sin(angle[0]), np.sin(1000.5 * f), atol=1e-8)
+
+
+def test_frequencies_are_geometric():
+  np.testing.assert_allclose(frequencies(8, 1e4), 1e4 ** (-np.arange(4) / 4), rtol=1e-15)
+  np.testing.assert_allclose(frequencies(7, 1e4), 1e4 ** (-2 * np.arange(3) / 7), rtol=1e-15)
+  with_end = frequencies(8, 1e3, endpoint=True)
+  np.testing.assert_allclose(with_end, 1e3 ** (-np.arange(4) / 3), rtol=1e-15)
+  assert frequencies(2, 1e4, endpoint=True).tolist() == [1.0]
+  assert frequencies(1).shape == (0,)
+
+
+@pytest.mark.parametrize('dtype', [jnp.bfloat16, jnp.float16])
+def test_ids_of_narrow_floats_are_refused(dtype):
+  with pytest.raises(TypeError, match='Ids must be integers, float32 or float64, but got'):
+    angles(jnp.zeros(3, dtype), frequencies(4))
+
+
+@pytest.mark.parametrize('base', [0.0, -1.0, float('nan')])
+def test_a_base_that_is_not_positive_is_refused(base):
+  with pytest.raises(ValueError, match='The base must be positive, but got'):
+    frequencies(4, base)
