@@ -3,10 +3,10 @@
 from collections.abc import Callable
 
 import jax.numpy as jnp
-from jaxtyping import Array
+from jaxtyping import Array, Int, Num
 
 from posjax.attention import attend
-from posjax.scheme import Ids, Params, Scheme
+from posjax.scheme import Ids, Params, Scheme, declares
 
 
 def attention_fn(
@@ -15,8 +15,13 @@ def attention_fn(
   *,
   q_pos: Ids,
   k_pos: Ids | None = None,
+  q_order: Num[Array, '...'] | None = None,
+  k_order: Num[Array, '...'] | None = None,
+  q_segments: Int[Array, '...'] | None = None,
+  k_segments: Int[Array, '...'] | None = None,
   causal: bool = False,
   window: int | None = None,
+  implementation: str | None = None,
 ) -> Callable[..., Array]:
   """The `attention_fn` that `nnx.MultiHeadAttention` and linen's modules accept.
 
@@ -24,20 +29,29 @@ def attention_fn(
   decoding with Flax's cache is refused: `posjax.nnx.Attention` and `posjax.linen.Attention` have
   a cache that knows its positions.
 
+  A learned scheme is trained through NNX by a module whose call makes this function of its own
+  `nnx.Param`s, given as `attention_fn`.
+
   Args:
     scheme: any scheme that does not prepare its sides (those need the layer's input).
     params: its parameters.
     q_pos: ids of the queries, [B, T] or [T].
-    k_pos: ids of the keys; by default those of the queries.
+    k_pos: ids of the keys; by default those of the queries, with their order and segments.
+    q_order: index of each query in its stream, as in `attend`.
+    k_order: the same for the keys.
+    q_segments: document of each query; 0 is padding.
+    k_segments: the same for the keys.
     causal: as in `attend`; Flax's own `is_causal` and `mask` are honoured besides.
     window: as in `attend`.
+    implementation: as in `attend`.
 
   Returns:
     A function (query, key, value, bias, mask, ...) -> [B, T, H, D].
 
   Raises:
-    ValueError: when called with what it cannot honour: a bias, sown weights, a precision, a dtype
-      other than the queries', dropout broadcast over heads, or lengths other than the ids'.
+    ValueError: if the scheme prepares its sides; and, when called, for what cannot be honoured: a
+      bias, sown weights (`module`), a precision, einsums, a dtype other than the queries', dropout
+      broadcast over heads, or lengths other than the ids'.
 
   Example:
     >>> import jax, posjax
@@ -46,7 +60,15 @@ def attention_fn(
     >>> attention(x, x, x).shape
     (1, 3, 2, 4)
   """
-  k_pos = q_pos if k_pos is None else k_pos
+  if declares(scheme, 'prepare'):
+    raise ValueError(
+      "The scheme prepares its sides from the layer's input, which Flax does not hand over; use "
+      'posjax.nnx.Attention or posjax.linen.Attention.'
+    )
+  if k_pos is None:
+    k_pos = q_pos
+    k_order = q_order if k_order is None else k_order
+    k_segments = q_segments if k_segments is None else k_segments
 
   def call(
     query,
@@ -63,9 +85,17 @@ def attention_fn(
     dtype=None,
     precision=None,
     module=None,
+    qk_attn_weights_einsum=None,
+    attn_weights_value_einsum=None,
   ):
     dropping = dropout_rate > 0 and not deterministic
-    _refuse(bias=bias, precision=precision, module=module)
+    _refuse(
+      bias=bias,
+      precision=precision,
+      module=module,
+      qk_attn_weights_einsum=qk_attn_weights_einsum,
+      attn_weights_value_einsum=attn_weights_value_einsum,
+    )
     if dtype is not None and jnp.dtype(dtype) != query.dtype:
       raise ValueError(f'The attention computes in {query.dtype}, but got dtype={dtype}.')
     if dropping and broadcast_dropout:
@@ -80,11 +110,16 @@ def attention_fn(
       params,
       q_pos=q_pos,
       k_pos=k_pos,
+      q_order=q_order,
+      k_order=k_order,
+      q_segments=q_segments,
+      k_segments=k_segments,
       mask=None if mask is None else jnp.asarray(mask, bool),
       causal=causal or bool(is_causal),
       window=window,
       dropout_rate=dropout_rate if dropping else 0.0,
       dropout_key=dropout_rng if dropping else None,
+      implementation=implementation,
     )
 
   return call

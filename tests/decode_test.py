@@ -1,0 +1,214 @@
+"""A layer with a cache says what one full pass says: token by token, by chunks, on a ring."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from flax import nnx
+
+import posjax
+from posjax.nnx import Attention
+from tests.loops import error
+from tests.toy_schemes import TOYS
+
+BATCH, LENGTH, WIDTH = 2, 9, 12
+TOLERANCE = 1e-5
+LINES = ('none', 'rope', 'alibi', 't5', 'rope(base=100.)+alibi')
+CHAINED = posjax.chain(TOYS['forgetful'].scheme, posjax.get('rope'), TOYS['two_tables'].scheme)
+TOY_NAMES = [name for name in TOYS if name != 'waves']  # its heads are complex: no projection is
+SCHEMES = {line: posjax.get(line) for line in LINES} | {n: TOYS[n].scheme for n in TOY_NAMES}
+SCHEMES |= {'forgetful+rope+two_tables': CHAINED}
+
+
+def layer(scheme, **kwargs):
+  made = Attention(
+    WIDTH, 4, scheme, head_dim=6, num_kv_heads=2, causal=True, rngs=nnx.Rngs(3), **kwargs
+  )
+  if made.sinks is not None:
+    made.sinks[...] = jnp.array([1.0, -1.0, 0.5, 3.0])
+  return made
+
+
+def stream(scheme, length=LENGTH):
+  """x and ids [B, T] or [B, T, n]: rows start at different ids."""
+  x = jax.random.normal(jax.random.key(1), (BATCH, length, WIDTH))
+  start = jnp.array([[3], [40]])
+  pos = start + jnp.arange(length, dtype=jnp.int32)[None]
+  return x, jnp.stack([pos // 3, pos % 3], axis=-1) if scheme.axes == 2 else pos
+
+
+def full(layer, x, pos, **kwargs):
+  order = jnp.arange(x.shape[1])
+  return jax.jit(functools.partial(layer, order=order, **kwargs))(x, pos)
+
+
+def by_chunks(layer, x, pos, chunks, capacity=None, segments=None):
+  step = jax.jit(lambda x, cache, pos, s: layer.extend(x, cache, pos, segments=s))
+  cache, out, start = layer.init_cache(x.shape[0], capacity), [], 0
+  segments = jnp.ones(x.shape[:2], jnp.int32) if segments is None else segments
+  for count in chunks:
+    part = slice(start, start + count)
+    y, cache = step(x[:, part], cache, pos[:, part], segments[:, part])
+    out.append(y)
+    start += count
+  return jnp.concatenate(out, axis=1)
+
+
+@pytest.mark.parametrize('name', SCHEMES)
+def test_token_by_token_is_one_causal_pass(name):
+  one = layer(SCHEMES[name])
+  x, pos = stream(SCHEMES[name])
+  expected = full(one, x, pos)
+  assert error(by_chunks(one, x, pos, [1] * LENGTH, LENGTH + 2), expected) < TOLERANCE
+
+
+@pytest.mark.parametrize(
+  'kwargs', [{'sinks': True}, {'logit_cap': 0.5}, {'use_bias': True}], ids=str
+)
+def test_prefill_and_decoding_honour_the_rules_of_the_layer(kwargs):
+  one = layer(CHAINED, **kwargs)
+  x, pos = stream(CHAINED)
+  assert error(by_chunks(one, x, pos, [5, 1, 1, 2], LENGTH), full(one, x, pos)) < TOLERANCE
+
+
+@pytest.mark.parametrize('name', ['rope', 'counted', 'forgetful+rope+two_tables'])
+@pytest.mark.parametrize('chunks', [(1,) * 9, (6, 1, 1, 1), (2, 3, 4), (9,)], ids=str)
+def test_a_ring_is_a_full_pass_with_a_window(name, chunks):
+  one = layer(SCHEMES[name], window=4)
+  x, pos = stream(SCHEMES[name])
+  expected = full(one, x, pos)
+  assert error(by_chunks(one, x, pos, chunks), expected) < TOLERANCE
+  assert error(full(layer(SCHEMES[name]), x, pos), expected) > 0.01  # the window is felt
+
+
+def test_a_ring_longer_than_its_window_is_the_same():
+  one = layer(CHAINED, window=3)
+  x, pos = stream(CHAINED)
+  assert error(by_chunks(one, x, pos, [4, 1, 3, 1], 5), full(one, x, pos)) < TOLERANCE
+
+
+@pytest.mark.parametrize('name', ['alibi', 'counted', 'forgetful+rope+two_tables'])
+@pytest.mark.parametrize('window', [None, 3])
+def test_left_padding_is_no_padding(name, window):
+  one, pad = layer(SCHEMES[name], window=window), 3
+  x, pos = stream(SCHEMES[name])
+  noise = 10 * jax.random.normal(jax.random.key(5), (BATCH, pad, WIDTH))
+  padded = jnp.concatenate([noise, x], axis=1)
+  segments = jnp.concatenate([jnp.zeros((BATCH, pad)), jnp.ones((BATCH, LENGTH))], axis=1)
+  padded_pos = jnp.concatenate([jnp.zeros((BATCH, pad), jnp.int32), pos], axis=1)
+  chunks, capacity = (pad + 4, 1, 1, 3), None if window else pad + LENGTH
+  found = by_chunks(one, padded, padded_pos, chunks, capacity, segments.astype(jnp.int32))
+  assert error(found[:, pad:], full(one, x, pos)) < TOLERANCE
+  np.testing.assert_array_equal(found[:, :pad], 0)
+
+
+def test_rows_of_different_lengths_decode_together():
+  one = layer(SCHEMES['rope(base=100.)+alibi'])
+  x, pos = stream(SCHEMES['rope'])
+  segments = jnp.array([[1] * LENGTH, [0, 0] + [1] * (LENGTH - 2)])
+  found = by_chunks(one, x, pos, [5, 1, 1, 1, 1], LENGTH, segments)
+  assert error(found[0], full(one, x[:1], pos[:1])[0]) < TOLERANCE
+  assert error(found[1, 2:], full(one, x[1:, 2:], pos[1:, 2:])[0]) < TOLERANCE
+
+
+@pytest.mark.parametrize('window', [None, 3])
+def test_packed_documents_are_each_alone(window):
+  one = layer(CHAINED, window=window)
+  x, pos = stream(CHAINED)
+  pos = jnp.concatenate([pos[:, :4], pos[:, 4:] - 4], axis=1)
+  segments = jnp.broadcast_to(jnp.array([1] * 4 + [2] * 5), (BATCH, LENGTH))
+  found = by_chunks(one, x, pos, [3, 3, 1, 1, 1], None if window else LENGTH, segments)
+  for part in (slice(0, 4), slice(4, LENGTH)):
+    assert error(found[:, part], full(one, x[:, part], pos[:, part])) < TOLERANCE
+
+
+def test_ids_changed_by_the_model_decode_by_their_order():
+  scheme = SCHEMES['stretched']
+  one = layer(scheme)
+  x, pos = stream(scheme)
+  pos = scheme.ids(pos, jax.random.key(2))
+  assert error(by_chunks(one, x, pos, [4] + [1] * 5, LENGTH), full(one, x, pos)) < TOLERANCE
+
+
+def test_shared_parameters_come_from_the_model():
+  scheme = SCHEMES['shared_table']
+  one = layer(scheme, model_params=False)
+  shared = scheme.init_model(jax.random.key(7), posjax.Dims(WIDTH, 4, 6, 2))
+  x, pos = stream(scheme)
+  found, _ = one.extend(x, one.init_cache(BATCH, LENGTH), pos, model_params=shared)
+  assert error(found, one(x, pos, model_params=shared)) < TOLERANCE
+
+
+def test_overflow_is_nan_under_jit_and_stays_so():
+  one = layer(SCHEMES['rope'])
+  x, pos = stream(SCHEMES['rope'])
+  found = by_chunks(one, x, pos, [4, 3, 1, 1], 6)
+  assert jnp.isfinite(found[:, :4]).all()
+  assert jnp.isnan(found[:, 4:]).all()
+
+
+def test_overflow_is_an_error_outside_jit():
+  one = layer(SCHEMES['rope'])
+  x, pos = stream(SCHEMES['rope'])
+  _, cache = one.extend(x[:, :4], one.init_cache(BATCH, 6), pos[:, :4])
+  with pytest.raises(ValueError, match='6 slots, 4 of them taken, so 3 tokens do not fit'):
+    one.extend(x[:, 4:7], cache, pos[:, 4:7])
+
+
+@pytest.mark.parametrize(
+  ('param', 'kept'), [(jnp.float32, jnp.float32), (jnp.bfloat16, jnp.float32)]
+)
+def test_the_cache_is_as_wide_as_the_projections_and_the_output_as_the_full_pass(param, kept):
+  one = layer(SCHEMES['rope'], param_dtype=param)
+  x, pos = stream(SCHEMES['rope'])
+  for dtype in (jnp.float32, jnp.bfloat16):
+    cache = one.init_cache(BATCH, LENGTH)
+    y, _ = one.extend(x.astype(dtype), cache, pos)
+    assert cache.k.dtype == kept
+    assert y.dtype == one(x.astype(dtype), pos).dtype == jnp.promote_types(dtype, param)
+
+
+def test_a_bfloat16_layer_decodes_near_the_float32_one():
+  x, pos = stream(CHAINED)
+  narrow = layer(CHAINED, dtype=jnp.bfloat16)
+  assert narrow.init_cache(BATCH, LENGTH).k.dtype == jnp.bfloat16
+  found = by_chunks(narrow, x, pos, [5, 1, 1, 1, 1], LENGTH)
+  assert found.dtype == jnp.bfloat16
+  assert error(found.astype(jnp.float32), full(layer(CHAINED), x, pos)) < 0.03
+
+
+def test_new_ids_and_lengths_do_not_retrace():
+  one, traces = layer(SCHEMES['rope']), []
+
+  @jax.jit
+  def step(x, cache, pos):
+    traces.append(1)
+    return one.extend(x, cache, pos)
+
+  x, pos = stream(SCHEMES['rope'])
+  cache = one.init_cache(BATCH, LENGTH)
+  for i in range(4):
+    _, cache = step(x[:, i : i + 1], cache, pos[:, i : i + 1])
+  assert len(traces) == 1
+
+
+def test_what_cannot_be_cached_is_refused(unchecked):
+  x, pos = stream(SCHEMES['rope'])
+  encoder = Attention(WIDTH, 4, rngs=nnx.Rngs(0))
+  with pytest.raises(ValueError, match='must be causal, but got causal=False'):
+    encoder.init_cache(BATCH, LENGTH)
+  one = layer(SCHEMES['rope'])
+  with pytest.raises(ValueError, match='must be causal, but got causal=False'):
+    encoder.extend(x, one.init_cache(BATCH, LENGTH), pos)
+  with pytest.raises(ValueError, match='needs a capacity, the tokens in all, but got none'):
+    one.init_cache(BATCH)
+  with pytest.raises(ValueError, match='hold its window of 5 tokens, but has 4 slots'):
+    layer(SCHEMES['rope'], window=5).init_cache(BATCH, 4)
+  with pytest.raises(ValueError, match=r'pos must be \(2, 9\) or \(9,\), but got \(2, 8\)'):
+    one.extend(x, one.init_cache(BATCH, LENGTH), pos[:, 1:])
+  with pytest.raises(ValueError, match=r'segments must be \(2, 9\) or \(9,\), but got \(2, 3\)'):
+    one.extend(x, one.init_cache(BATCH, LENGTH), pos, segments=jnp.ones((2, 3), jnp.int32))
+  with pytest.raises(ValueError, match=r'x must be \[B, T, 12\], but got shape \(9, 12\)'):
+    one.extend(x[0], one.init_cache(BATCH, LENGTH), pos)
