@@ -98,7 +98,7 @@ def forgetful():
   """A prepared side with a state: the sum of log gates up to each token; distance by sums."""
 
   def prepare(params, x, pos, last):
-    gates = jax.nn.log_sigmoid(jnp.einsum('btm,mh->bth', x.astype(jnp.float32), params['w']))
+    gates = jax.nn.log_sigmoid(jnp.einsum('btm,mh->bth', x.real.astype(jnp.float32), params['w']))
     total = jnp.cumsum(gates, axis=1)
     return params, {'total': total if last is None else total + last['total'][:, None]}
 

@@ -1,0 +1,584 @@
+"""The contract: what every scheme must satisfy, real ones, toys and chains alike.
+
+One file, though long, because it is one list: each test is one line of the contract, and no line
+knows a scheme by its name. A scheme whose constructor needs arguments declares a line that makes
+one, `EXAMPLE = 'name(argument=1)'`. Each scheme runs in one layer with random projections, with
+grouped heads, under a causal mask. Parameters are moved off their initial values, since a table
+of zeros would satisfy everything.
+
+Errors are max|difference| / max|reference|; 1e-5 in float32 unless a line says why not.
+"""
+
+import ast
+import functools
+import importlib
+import importlib.util
+import inspect
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.sharding import AxisType, NamedSharding, PartitionSpec
+
+import posjax
+from posjax import attention, border
+from posjax.chain import chain
+from posjax.scheme import Scheme, declares
+from tests.loops import error
+from tests.toy_schemes import TOYS
+
+DIMS = posjax.Dims(width=16, num_heads=4, head_dim=8, num_kv_heads=2, vocab=11)
+BATCH, LENGTH = 2, 12
+TOLERANCE = 1e-5
+NEAR, FAR = 7, 2**20  # shifts: within every table, and beyond
+
+
+class Subject(NamedTuple):
+  """What the contract is tested on."""
+
+  scheme: Scheme
+  shift_invariant: bool
+
+
+def module(name):
+  return importlib.import_module(f'posjax.schemes.{name}')
+
+
+def subject(name):
+  """A toy by its name; or a line for `posjax.get`, whose members are files of the folder."""
+  if name.startswith('toy '):
+    return Subject(*TOYS[name.removeprefix('toy ')])
+  files = [module(part.partition('(')[0]) for part in name.split('+')]
+  return Subject(posjax.get(name), all(file.SHIFT_INVARIANT for file in files))
+
+
+LINES = [getattr(module(name), 'EXAMPLE', name) for name in posjax.names()]
+CHAINS = ['rope+alibi', 'sinusoidal+rope']
+SUBJECTS = [*LINES, *CHAINS, *(f'toy {name}' for name in TOYS)]
+every_file = pytest.mark.parametrize('name', posjax.names())
+every_line = pytest.mark.parametrize('line', LINES)
+every_scheme = pytest.mark.parametrize('name', SUBJECTS)
+
+
+# One layer.
+
+
+class Inputs(NamedTuple):
+  """What a model has: embeddings, tokens, ids, the index in the stream, documents."""
+
+  x: jax.Array
+  tokens: jax.Array
+  pos: jax.Array
+  order: jax.Array
+  segments: jax.Array
+
+
+def inputs(scheme, batch=BATCH, length=LENGTH, dtype=jnp.float32, shift=0):
+  """Random embeddings; ids count up by 1, and by 1 in 4 on a second axis."""
+  draw = np.random.default_rng(length)
+  order = np.broadcast_to(np.arange(length, dtype=np.int32), (batch, length))
+  pos = order if scheme.axes < 2 else np.stack([order // 4, order % 4][: scheme.axes], axis=-1)
+  return Inputs(
+    jnp.asarray(draw.normal(size=(batch, length, DIMS.width)), dtype),
+    jnp.asarray(draw.integers(0, DIMS.vocab, (batch, length)), jnp.int32),
+    jnp.asarray(pos + shift),
+    jnp.asarray(order),
+    jnp.ones((batch, length), jnp.int32),
+  )
+
+
+def parameters(scheme, dtype=jnp.float32):
+  """All of them; the trained ones moved up a little, off zeros and off symmetries."""
+  params = posjax.init(scheme, jax.random.key(1), DIMS)
+  trained, fixed = posjax.split(scheme, params)
+  leaves, tree = jax.tree.flatten(trained)
+  draw = np.random.default_rng(2).uniform
+  moved = [jnp.asarray(leaf + draw(0.1, 0.5, leaf.shape), dtype) for leaf in leaves]
+  return posjax.merge(jax.tree.unflatten(tree, moved), fixed)
+
+
+def projections(dtype):
+  draw = np.random.default_rng(3).normal
+  heads = (DIMS.num_heads, DIMS.num_kv_heads, DIMS.num_kv_heads)
+  shapes = [(DIMS.width, n, DIMS.head_dim) for n in heads]
+  return [jnp.asarray(draw(size=s) * DIMS.width**-0.5, dtype) for s in shapes]
+
+
+class Stream(NamedTuple):
+  """One side of the attention: what a cache holds."""
+
+  pos: jax.Array
+  at: jax.Array
+  order: jax.Array
+  segments: jax.Array
+
+
+def sides(scheme, params, given, key=None, last=None):
+  """q, k, v, the prepared parameters and the stream of one layer."""
+  pos = scheme.ids(given.pos, key)
+  x = scheme.embed(params, given.x, given.tokens, pos)
+  ready, at = scheme.prepare(params, x, pos, last)
+  weights = projections(x.real.dtype)
+  q, k, v = (jnp.einsum('btm,mhd->bthd', x, w.astype(x.dtype)) for w in weights)
+  return q, k, v, ready, Stream(pos, at, given.order, given.segments)
+
+
+def layer(scheme, params, given, key=None):
+  """Embed, prepare, project, attend: every place once. [B, T, H, D]."""
+  q, k, v, ready, stream = sides(scheme, params, given, key)
+  return attend(scheme, ready, q, k, v, stream, stream)
+
+
+def attend(scheme, ready, q, k, v, q_side, k_side, **options):
+  named = {f'q_{field}': value for field, value in q_side._asdict().items()}
+  named |= {f'k_{field}': value for field, value in k_side._asdict().items()}
+  return posjax.attend(q, k, v, scheme, ready, causal=True, **named, **options)
+
+
+@functools.cache
+def run(scheme):
+  """The layer, compiled once for each scheme."""
+  return jax.jit(functools.partial(layer, scheme))
+
+
+def cut(tree, start, stop):
+  """Tokens start .. stop - 1 of every leaf [B, T, ...]."""
+  return jax.tree.map(lambda leaf: leaf[:, start:stop], tree)
+
+
+def loss(scheme, params, given):
+  """A number that every output moves, by a weight of its own."""
+  out = layer(scheme, params, given)
+  weights = np.random.default_rng(4).normal(size=out.shape).astype(np.float32)
+  return (jnp.where(jnp.isnan(out), 0, out) * weights).real.sum()
+
+
+def trains(scheme):
+  return bool(jax.tree.leaves(posjax.split(scheme, parameters(scheme))[0]))
+
+
+# The file.
+
+
+@every_file
+def test_file_declares_whether_a_shift_of_all_ids_matters(name):
+  assert isinstance(module(name).SHIFT_INVARIANT, bool)
+
+
+@every_file
+def test_file_names_its_reference(name):
+  assert 'Reference:' in module(name).__doc__
+
+
+@every_file
+def test_constructor_has_an_example(name):
+  tree = ast.parse(inspect.getsource(module(name)))
+  (constructor,) = (n for n in tree.body if getattr(n, 'name', None) == 'scheme')
+  assert '>>>' in ast.get_docstring(constructor)
+
+
+@every_file
+def test_file_can_be_made_from_one_line(name):
+  file = module(name)
+  line = getattr(file, 'EXAMPLE', name)
+  assert line.partition('(')[0] == name
+  required = [p for p in inspect.signature(file.scheme).parameters.values() if p.default is p.empty]
+  assert bool(required) == hasattr(file, 'EXAMPLE')
+
+
+# The record.
+
+
+@every_scheme
+def test_every_declared_place_is_used(name):
+  scheme, params = subject(name).scheme, parameters(subject(name).scheme)
+  given = inputs(scheme)
+  full = run(scheme)(params, given)
+  for place in set(posjax.places(scheme)) - {'ids'}:
+    try:
+      without = layer(scheme._replace(**{place: getattr(Scheme(), place)}), params, given)
+    except (TypeError, ValueError):  # one side widened alone, logits left complex: it is needed
+      continue
+    assert error(without, full) > 1e-3, place
+  if declares(scheme, 'ids'):
+    moved = [scheme.ids(given.pos, key) for key in (None, jax.random.key(0))]
+    assert any(error(pos, given.pos) > 1e-3 for pos in moved)
+
+
+@every_scheme
+def test_every_trained_parameter_has_a_gradient_and_every_fixed_one_none(name):
+  scheme = subject(name).scheme
+  params = parameters(scheme)
+  grads = jax.jit(jax.grad(functools.partial(loss, scheme)))(params, inputs(scheme))
+  trained, fixed = posjax.split(scheme, grads)
+  for path, grad in jax.tree.leaves_with_path(trained):
+    assert abs(grad).max() > 1e-4, path
+  for path, grad in jax.tree.leaves_with_path(fixed):
+    np.testing.assert_array_equal(grad, 0, err_msg=str(path))
+
+
+@every_scheme
+def test_gradients_of_trained_parameters_are_those_of_differences(name):
+  scheme = subject(name).scheme
+  with jax.enable_x64(True):
+    trained, fixed = posjax.split(scheme, parameters(scheme, jnp.float64))
+    given = inputs(scheme, dtype=jnp.float64)
+    numbers = jax.jit(lambda p: loss(scheme, posjax.merge(p, fixed), given))
+    leaves, tree = jax.tree.flatten(trained)
+    grads = jax.tree.leaves(jax.jit(jax.grad(numbers))(trained))
+    draw = np.random.default_rng(5).normal
+    for i, grad in enumerate(grads):
+      direction = draw(size=grad.shape)
+      # Steps of 1e-3: what a scheme keeps in float32 is then wrong by 1e-4 at most.
+      ends = [
+        numbers(
+          jax.tree.unflatten(tree, [*leaves[:i], leaves[i] + step * direction, *leaves[i + 1 :]])
+        )
+        for step in (1e-3, -1e-3)
+      ]
+      expected = (ends[0] - ends[1]) / 2e-3
+      size = max(abs(expected), np.sqrt(np.square(grad).sum()))
+      assert abs((grad * direction).sum() - expected) <= 2e-3 * size
+
+
+@every_scheme
+def test_chaining_with_the_identity_changes_nothing(name):
+  scheme = subject(name).scheme
+  given, params = inputs(scheme), parameters(scheme)
+  for same in (chain(scheme, Scheme()), chain(Scheme(), scheme)):
+    assert posjax.places(same) == posjax.places(scheme)
+    np.testing.assert_array_equal(layer(same, params, given), layer(scheme, params, given))
+
+
+@every_scheme
+def test_chaining_is_associative(name):
+  scheme = subject(name).scheme
+  second, third = TOYS['mixing'].scheme, TOYS['forgetful'].scheme
+  left, right = chain(chain(scheme, second), third), chain(scheme, chain(second, third))
+  params, given = parameters(left), inputs(scheme)
+  jax.tree.map(np.testing.assert_array_equal, params, parameters(right))
+  assert left.whole == right.whole == ''.join(sorted({'H', *scheme.whole}))
+  assert error(run(left)(params, given), run(right)(params, given)) == 0
+
+
+# Two instances.
+
+
+def changed(value):
+  """Another value of an argument; None where there is no telling."""
+  if isinstance(value, bool):
+    return not value
+  return {int: lambda n: n + 1, float: lambda x: 2 * x + 0.5}.get(type(value), lambda _: None)(
+    value
+  )
+
+
+def variants(line):
+  """Arguments of the line, then the same with one argument changed, for each that can be."""
+  name, _, rest = line.partition('(')
+  call = ast.parse(f'f({rest}' if rest else 'f()', mode='eval').body
+  bound = inspect.signature(module(name).scheme).bind(
+    *(ast.literal_eval(a) for a in call.args),
+    **{k.arg: ast.literal_eval(k.value) for k in call.keywords},
+  )
+  bound.apply_defaults()
+  arguments = dict(bound.arguments)
+  others = {argument: changed(value) for argument, value in arguments.items()}
+  return arguments, [{**arguments, a: other} for a, other in others.items() if other is not None]
+
+
+def fresh(name):
+  """The file's constructor, loaded anew: with no memory of other instances."""
+  spec = importlib.util.spec_from_file_location(f'fresh_{name}', module(name).__file__)
+  loaded = importlib.util.module_from_spec(spec)
+  spec.loader.exec_module(loaded)
+  return loaded.scheme
+
+
+def answers(make, settings):
+  """What the scheme gives for each of the arguments, in turn; None where it refuses them."""
+  found = []
+  for arguments in settings:
+    try:
+      scheme = make(**arguments)
+      found.append(layer(scheme, parameters(scheme), inputs(scheme)))
+    except ValueError:
+      found.append(None)
+  return found
+
+
+@every_line
+def test_instances_with_different_arguments_do_not_disturb_each_other(line):
+  name = line.partition('(')[0]
+  arguments, others = variants(line)
+  for other in others:
+    first, second = answers(module(name).scheme, [arguments, other])
+    again, before = answers(fresh(name), [other, arguments])
+    np.testing.assert_array_equal(first, before)
+    np.testing.assert_array_equal(second, again) if second is not None else None
+
+
+# Tiles.
+
+
+@every_scheme
+def test_a_tile_of_the_answer_is_the_answer_for_a_tile_of_queries(name):
+  scheme = subject(name).scheme
+  q, k, v, ready, stream = sides(scheme, parameters(scheme), inputs(scheme))
+  whole = attend(scheme, ready, q, k, v, stream, stream)
+  for start, stop in ((0, 5), (5, 6), (6, 12)):
+    tile = attend(scheme, ready, q[:, start:stop], k, v, cut(stream, start, stop), stream)
+    assert error(tile, whole[:, start:stop]) <= TOLERANCE
+
+
+def pieces(scheme, params, given, blocks):
+  """Attention over blocks of keys, each alone, put together by their exponentials."""
+  q, k, v, ready, stream = sides(scheme, params, given)
+  rules = border.rules(q, None, True, None, None, 0.0, None)
+
+  def side(turn, heads, stream):
+    return border.side('q', heads, scheme, turn, ready, *stream)
+
+  q_side, total, mixed = side(scheme.query, q, stream), 0, 0
+  for start, stop in blocks:
+    k_side = side(scheme.key, k[:, start:stop], cut(stream, start, stop))
+    seen = attention.visible(q_side, k_side, rules, None)
+    logits = attention.scores(scheme, ready, q_side, k_side, rules, seen)
+    # Less one number for all: sums of exponentials then need no running maximum.
+    weights = jnp.where(seen, jnp.exp(logits - 4), 0)
+    total += weights.sum(-1)
+    mixed += attention.mix(scheme, ready, weights, v[:, start:stop], q_side, k_side)
+  return mixed / total.swapaxes(1, 2)[..., None]
+
+
+@every_scheme
+def test_a_tile_of_the_answer_is_the_answer_for_a_tile_of_keys(name):
+  scheme = subject(name).scheme
+  params, given = parameters(scheme), inputs(scheme)
+  cuts = ((0, LENGTH),) if 'S' in scheme.whole else ((0, 4), (4, 9), (9, LENGTH))
+  found = jax.jit(lambda p: pieces(scheme, p, given, cuts))(params)
+  assert error(found, run(scheme)(params, given)) <= TOLERANCE
+
+
+@every_scheme
+def test_whole_keys_are_declared_only_where_a_tile_of_keys_is_wrong(name):
+  scheme = subject(name).scheme
+  if 'S' in scheme.whole:
+    params, given = parameters(scheme), inputs(scheme)
+    found = pieces(scheme, params, given, ((0, 4), (4, 9), (9, LENGTH)))
+    assert error(found, run(scheme)(params, given)) > 1e-3
+
+
+@every_scheme
+def test_heads_mix_exactly_where_the_scheme_declares_it(name):
+  scheme = subject(name).scheme
+  q, k, v, ready, stream = sides(scheme, parameters(scheme), inputs(scheme))
+  others = lambda q: attend(scheme, ready, q, k, v, stream, stream)[:, :, 1:]
+  moved = error(others(q.at[:, :, 0].multiply(2)), others(q))
+  assert moved > 1e-3 if 'H' in scheme.whole else moved <= 1e-6
+
+
+# Transformations.
+
+
+@every_scheme
+def test_compiled_gives_what_is_not_compiled(name):
+  scheme = subject(name).scheme
+  params, given = parameters(scheme), inputs(scheme)
+  assert error(run(scheme)(params, given), layer(scheme, params, given)) <= TOLERANCE
+
+
+@every_scheme
+def test_mapped_over_rows_gives_the_batch(name):
+  scheme = subject(name).scheme
+  params, given = parameters(scheme), inputs(scheme)
+  row = lambda one: layer(scheme, params, jax.tree.map(lambda leaf: leaf[None], one))[0]
+  assert error(jax.jit(jax.vmap(row))(given), run(scheme)(params, given)) <= TOLERANCE
+
+
+@every_scheme
+def test_eight_devices_give_what_one_gives(name):
+  scheme = subject(name).scheme
+  params, given = parameters(scheme), inputs(scheme, batch=8)
+  mesh = jax.make_mesh((8,), ('batch',), axis_types=(AxisType.Auto,))
+  spread = jax.device_put(given, NamedSharding(mesh, PartitionSpec('batch')))
+  found = run(scheme)(jax.device_put(params, NamedSharding(mesh, PartitionSpec())), spread)
+  assert len(found.sharding.device_set) == 8
+  assert error(found, run(scheme)(params, given)) <= TOLERANCE
+
+
+@every_scheme
+def test_new_ids_and_an_equal_line_do_not_trace_again(name):
+  scheme = subject(name).scheme
+  traces = []
+
+  @functools.partial(jax.jit, static_argnums=0)
+  def counted(scheme, params, given):
+    traces.append(scheme)
+    return layer(scheme, params, given)
+
+  params = parameters(scheme)
+  for shift in (0, 1, NEAR):
+    counted(subject(name).scheme, params, inputs(scheme, shift=shift))
+  assert len(traces) == 1
+
+
+# Ids.
+
+
+@every_scheme
+def test_a_shift_of_all_ids_changes_the_answer_exactly_where_the_file_says_so(name):
+  scheme, invariant = subject(name)
+  params = parameters(scheme)
+  whole = run(scheme)(params, inputs(scheme))
+  shifted = run(scheme)(params, inputs(scheme, shift=NEAR))
+  if not invariant:
+    assert error(shifted, whole) > 1e-3
+  for shift in (NEAR, 1000, FAR)[: 3 * invariant]:
+    found = run(scheme)(params, inputs(scheme, shift=shift))
+    assert error(found, whole) <= TOLERANCE, shift
+
+
+@every_scheme
+def test_far_and_equal_ids_give_finite_numbers_and_tables_nan(name):
+  scheme, invariant = subject(name)
+  params = parameters(scheme)
+  given = inputs(scheme)
+  equal = given._replace(pos=jnp.zeros_like(given.pos))
+  assert jnp.isfinite(run(scheme)(params, equal)).all()
+  far = jnp.isfinite(run(scheme)(params, inputs(scheme, shift=FAR)))
+  if invariant or not trains(scheme):
+    assert far.all()
+  else:  # a learned table of absolute ids ends somewhere: then all is NaN
+    assert far.all() or not far.any()
+
+
+@every_scheme
+def test_gradients_are_finite_at_equal_ids_and_zero_from_rows_that_see_nothing(name):
+  scheme = subject(name).scheme
+  params, given = parameters(scheme), inputs(scheme)
+  grad = jax.jit(jax.grad(functools.partial(loss, scheme), argnums=(0, 1), allow_int=True))
+  equal = given._replace(pos=jnp.zeros_like(given.pos))
+  padded = given._replace(segments=given.segments.at[1].set(0).at[0, :3].set(0))
+  for one in (given, equal, padded):
+    grads, moved = grad(params, one)
+    assert all(jnp.isfinite(leaf).all() for leaf in jax.tree.leaves((grads, moved.x)))
+  np.testing.assert_array_equal(run(scheme)(params, padded)[1], 0)
+  np.testing.assert_array_equal(run(scheme)(params, padded)[0, :3], 0)
+  if not declares(scheme, 'prepare'):  # padding before a document may feed its prepared state
+    np.testing.assert_array_equal(moved.x[1], 0)
+    np.testing.assert_array_equal(moved.x[0, :3], 0)
+
+
+# Dtypes.
+
+
+@every_scheme
+def test_bfloat16_stays_bfloat16_and_near_float32_at_far_ids(name):
+  """The output is rounded to 8 bits, and so are q, k, v and x: 2^-5 is four such roundings."""
+  scheme = subject(name).scheme
+  params = parameters(scheme)
+  for shift in (0, 2**17 - LENGTH):
+    low = inputs(scheme, dtype=jnp.bfloat16, shift=shift)
+    exact = run(scheme)(params, low._replace(x=low.x.astype(jnp.float32)))
+    x = scheme.embed(params, low.x, low.tokens, low.pos)
+    assert x.dtype == jnp.bfloat16 or jnp.iscomplexobj(x)  # complex numbers come in no less than 64
+    found = run(scheme)(params, low)
+    assert found.dtype == x.dtype
+    if jnp.isfinite(exact).all():  # tables end before
+      assert error(found, exact) <= 2**-5
+
+
+@every_scheme
+def test_float32_stays_float32(name):
+  scheme = subject(name).scheme
+  given, params = inputs(scheme), parameters(scheme)
+  q, k, _, ready, stream = sides(scheme, params, given)
+  assert layer(scheme, params, given).dtype == q.dtype
+  real = q.real
+  assert scheme.query(ready, real, stream.at).dtype == real.dtype
+  assert scheme.key(ready, k.real, stream.at).dtype == real.dtype
+  leaves = jax.tree.leaves(params)
+  assert all(leaf.dtype in (jnp.float32, jnp.int32) for leaf in leaves)
+
+
+# Streams.
+
+
+@every_scheme
+def test_decoding_with_a_cache_gives_the_full_pass(name):
+  """A prefill of five tokens, then one by one; empty places of the cache are segment 0."""
+  scheme = subject(name).scheme
+  params, given = parameters(scheme), inputs(scheme)
+  whole = run(scheme)(params, given)
+
+  @jax.jit
+  def step(cache, part, start, last):
+    q, *new, ready, stream = sides(scheme, params, part, last=last)
+    write = lambda old, new: jax.lax.dynamic_update_slice_in_dim(old, new, start, axis=1)
+    k, v, held = cache = jax.tree.map(write, cache, (*new, stream))
+    last = jax.tree.map(lambda leaf: leaf[:, -1], stream.at)
+    return attend(scheme, ready, q, k, v, stream, held), cache, last
+
+  _, *new, _, stream = jax.eval_shape(lambda g: sides(scheme, params, g), given)
+  zeros = lambda like: jnp.zeros(like.shape, like.dtype)
+  cache = jax.tree.map(zeros, (*new, stream))
+  last = jax.tree.map(lambda leaf: zeros(leaf)[:, 0], stream.at)
+  found = []
+  for start, stop in [(0, 5), *((t, t + 1) for t in range(5, LENGTH))]:
+    out, cache, last = step(cache, cut(given, start, stop), start, last)
+    found.append(out)
+  assert error(jnp.concatenate(found, axis=1), whole) <= TOLERANCE
+
+
+@every_scheme
+def test_an_empty_state_is_no_state(name):
+  scheme = subject(name).scheme
+  params, given = parameters(scheme), inputs(scheme)
+  _, at = scheme.prepare(params, given.x, given.pos, None)
+  empty = jax.tree.map(lambda leaf: jnp.zeros_like(leaf[:, 0]), at)
+  _, again = scheme.prepare(params, given.x, given.pos, empty)
+  jax.tree.map(np.testing.assert_array_equal, at, again)
+
+
+@every_scheme
+def test_left_padding_changes_nothing(name):
+  scheme = subject(name).scheme
+  params, given = parameters(scheme), inputs(scheme)
+  short = cut(given, 4, LENGTH)._replace(pos=given.pos[:, : LENGTH - 4])
+  real = jnp.broadcast_to(jnp.arange(LENGTH) >= 4, (BATCH, LENGTH))
+  padded = given._replace(
+    pos=jnp.concatenate([given.pos[:, :4] * 0, short.pos], axis=1),
+    segments=real.astype(jnp.int32),
+  )
+  found = run(scheme)(params, padded)
+  assert error(found[:, 4:], run(scheme)(params, short)) <= TOLERANCE
+  np.testing.assert_array_equal(found[:, :4], 0)
+
+
+@every_scheme
+def test_packed_documents_are_each_alone(name):
+  scheme = subject(name).scheme
+  params, given = parameters(scheme), inputs(scheme)
+  first, second = cut(given, 0, 5), cut(given, 5, LENGTH)
+  second = second._replace(pos=given.pos[:, : LENGTH - 5])
+  packed = given._replace(
+    pos=jnp.concatenate([first.pos, second.pos], axis=1),
+    segments=jnp.where(given.order < 5, 1, 2),
+  )
+  found = run(scheme)(params, packed)
+  assert error(found[:, :5], run(scheme)(params, first)) <= TOLERANCE
+  assert error(found[:, 5:], run(scheme)(params, second)) <= TOLERANCE
+
+
+@every_scheme
+def test_nothing_flows_back_from_later_tokens(name):
+  """Causality by exactly zero gradients, and none but zero before."""
+  scheme = subject(name).scheme
+  params, given = parameters(scheme), inputs(scheme)
+  early = lambda x: layer(scheme, params, given._replace(x=x))[:, 5].real.sum()
+  grad = jax.jit(jax.grad(early))(given.x)
+  np.testing.assert_array_equal(grad[:, 6:], 0)
+  assert (abs(grad[:, :6]).max((0, 2)) > 1e-6).all()
