@@ -8,7 +8,7 @@ import jax
 import numpy as np
 from flax import nnx
 
-from posjax.experiment.sharding import put_batch
+from posjax.experiment.sharding import put_whole
 from posjax.experiment.tasks import Batch, Task
 
 
@@ -59,7 +59,7 @@ def _totals(task: Task, graph, state, batches: Iterable[Batch], mesh, key):
   score = _scorer(task.losses, task.exact)
   sums = None
   for i, batch in enumerate(batches):
-    batch = put_batch(dict(batch), mesh)
+    batch = put_whole(batch, mesh)
     new = score(graph, state, batch, jax.random.fold_in(key, i))
     new = [np.asarray(x, np.float64) for x in new]
     sums = new if sums is None else [a + b for a, b in zip(sums, new, strict=True)]

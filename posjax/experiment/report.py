@@ -120,7 +120,7 @@ def _draw_lengths(axes, task: Task, scores: Sequence[Score]) -> None:
 
 def _draw_positions(axes, task: Task, scores: Sequence[Score]) -> None:
   for score in scores:
-    width = max(1, len(score.by_position) // 64)
+    width = max(1, len(score.by_position) // 16)
     whole = score.by_position[: len(score.by_position) // width * width].reshape(-1, width)
     axes.plot([width * (i + 0.5) for i in range(len(whole))], whole.mean(1), label=score.length)
   axes.axvline(task.lengths[0], color='gray', ls='--', lw=1)

@@ -7,6 +7,7 @@ communication (jax.jit with NamedSharding: what pjit became).
 
 import math
 import re
+from collections.abc import Mapping
 from typing import Any
 
 import jax
@@ -57,12 +58,25 @@ def of_state(state: Any, mesh: Mesh) -> Any:
   return jax.tree_util.tree_map_with_path(one, state)
 
 
-def put_batch(batch: dict[str, np.ndarray], mesh: Mesh) -> dict[str, jax.Array]:
+def put_batch(batch: Mapping[str, np.ndarray], mesh: Mesh) -> dict[str, jax.Array]:
   """This host's rows of a batch, as global arrays cut along the rows."""
   rows = NamedSharding(mesh, PartitionSpec(('data', 'fsdp')))
   return {
     name: jax.make_array_from_process_local_data(rows, value) for name, value in batch.items()
   }
+
+
+def put_whole(batch: Mapping[str, np.ndarray], mesh: Mesh) -> dict[str, jax.Array]:
+  """A batch that every host has whole, cut along the rows; filled up with rows of zeros."""
+  rows = len(next(iter(batch.values())))
+  missing = -rows % _parts(mesh)
+  share = (rows + missing) // jax.process_count()
+  mine = slice(jax.process_index() * share, (jax.process_index() + 1) * share)
+  filled = {
+    name: np.pad(value, [(0, missing)] + [(0, 0)] * (value.ndim - 1))[mine]
+    for name, value in batch.items()
+  }
+  return put_batch(filled, mesh)
 
 
 def check_batch(batch_size: int, mesh: Mesh) -> None:
@@ -71,9 +85,14 @@ def check_batch(batch_size: int, mesh: Mesh) -> None:
   Raises:
     ValueError: if it cannot be.
   """
-  parts = math.lcm(mesh.shape['data'] * mesh.shape['fsdp'], jax.process_count())
+  parts = _parts(mesh)
   if batch_size < 1 or batch_size % parts:
     raise ValueError(f'batch_size must be a multiple of {parts} devices, but got {batch_size}.')
+
+
+def _parts(mesh: Mesh) -> int:
+  """Rows are cut over these devices, and over the hosts."""
+  return math.lcm(mesh.shape['data'] * mesh.shape['fsdp'], jax.process_count())
 
 
 def _spec(name: str, shape: tuple[int, ...], mesh: Mesh) -> PartitionSpec:

@@ -5,7 +5,8 @@ https://arxiv.org/abs/2002.04745. Embeddings have variance 1/M and are multiplie
 (section 3.4), so that they are as large as the sinusoids which may be added to them.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -187,6 +188,63 @@ class Transformer(nnx.Module):
 
   def _logits(self, x):
     return self.embedding.attend(x) if self.readout is None else self.readout(x)
+
+
+class EncoderDecoder(nnx.Module):
+  """Source tokens to logits for target tokens: an encoder, and a decoder that reads it.
+
+  Cross-attention knows no positions, as in Vaswani et al., Shaw et al. and T5.
+
+  Args:
+    source_vocab: token types of the source.
+    target_vocab: token types of the target.
+    scheme: of the self-attention on both sides; one, or a pattern.
+    model: further arguments of `Transformer`, for both sides; `causal` and `cross` are set here.
+    rngs: a stream for `params`.
+  """
+
+  def __init__(
+    self,
+    source_vocab: int,
+    target_vocab: int,
+    scheme: Scheme | Sequence[Scheme],
+    model: Mapping[str, Any],
+    *,
+    rngs: nnx.Rngs,
+  ):
+    self.encoder = Transformer(source_vocab, scheme, **{**model, 'causal': False}, rngs=rngs)
+    sides = {'causal': True, 'cross': True}
+    self.decoder = Transformer(target_vocab, scheme, **{**model, **sides}, rngs=rngs)
+
+  def __call__(
+    self,
+    source: Int[Array, 'B S'],
+    target: Int[Array, 'B T'],
+    *,
+    source_pos: Ids,
+    target_pos: Ids,
+    source_segments: Int[Array, 'B S'],
+    target_segments: Int[Array, 'B T'],
+    ids_key: PRNGKey | None = None,
+    train_key: PRNGKey | None = None,
+  ) -> Float[Array, 'B T V']:
+    """Logits for the token after each target token; arguments as in `Transformer`.
+
+    A target token reads the source tokens of its own segment.
+    """
+    ids_keys = (None, None) if ids_key is None else jax.random.split(ids_key)
+    train_keys = (None, None) if train_key is None else jax.random.split(train_key)
+    x = self.encoder.encode(
+      source, source_pos, segments=source_segments, ids_key=ids_keys[0], train_key=train_keys[0]
+    )
+    return self.decoder(
+      target,
+      target_pos,
+      segments=target_segments,
+      memory=Memory(x, source_segments),
+      ids_key=ids_keys[1],
+      train_key=train_keys[1],
+    )
 
 
 def _pattern(scheme, window) -> tuple[Layer, ...]:

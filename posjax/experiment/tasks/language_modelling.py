@@ -9,6 +9,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from flax import nnx
 
 from posjax.experiment.data import get_text
@@ -16,7 +17,7 @@ from posjax.experiment.data.pipeline import batches, windows
 from posjax.experiment.generate import generate
 from posjax.experiment.losses import next_token
 from posjax.experiment.models.transformer import Transformer
-from posjax.experiment.tasks import Task
+from posjax.experiment.tasks import Batch, Task
 from posjax.scheme import Scheme
 
 VOCAB = 256
@@ -44,33 +45,31 @@ def task(
     batch_size: rows per step, all hosts together.
     data: 'python_docs', 'file:PATH' or 'tfds:NAME'.
     length: tokens per training row.
-    eval_factors: evaluation lengths, in training lengths; 1 first.
-    eval_tokens: held-out tokens per evaluation length: the same spread of text for each.
+    eval_factors: evaluation lengths, in training lengths; 1 first, each a divisor of the largest.
+    eval_tokens: held-out tokens to score: the same ones at each length, with more or less context.
     prompt: what the sample continues.
     sample_length: bytes to say.
 
   Raises:
     ValueError: if a number is out of range, or the text is too short for an evaluation length.
   """
-  if not eval_factors or eval_factors[0] != 1 or min(eval_factors) < 1:
-    raise ValueError(
-      f'eval_factors must begin with 1, the training length, but got {eval_factors}.'
-    )
+  lengths = evaluation_lengths(length, eval_factors)
   text = get_text(data)
-  lengths = tuple(factor * length for factor in eval_factors)
+  count = eval_tokens // max(lengths)
+  if count < 1:
+    raise ValueError(
+      f'eval_tokens must hold the longest evaluation of {max(lengths)}, but got {eval_tokens}.'
+    )
+  held_out = list(windows(text.held_out, length=max(lengths), batch_size=1, count=count))
 
   def train_batches(shard_index, shard_count):
     rows = batch_size // shard_count
     shard = {'shard_index': shard_index, 'shard_count': shard_count}
     return batches(text.train, length=length, batch_size=rows, seed=seed, **shard)
 
-  def eval_batches(length):
-    count = max(eval_tokens // length, 1)
-    rows = min(count, max(batch_size * lengths[0] // length, 1))
-    return windows(text.held_out, length=length, batch_size=rows, count=count)
+  def eval_batches(each):
+    return cut(held_out, each, rows=max(batch_size * length // each, 1))
 
-  for each in lengths:
-    eval_batches(each)  # what does not fit is said before training, not after
   return Task(
     facts={
       'data': data,
@@ -88,6 +87,31 @@ def task(
     exact=False,
     sample=lambda model, key: say(model, prompt, sample_length, key),
   )
+
+
+def evaluation_lengths(length: int, factors: Sequence[int]) -> tuple[int, ...]:
+  """The lengths to score; every one must divide the longest, whose windows are cut up for it.
+
+  Raises:
+    ValueError: if they do not, or do not begin with the training length.
+  """
+  if not factors or factors[0] != 1 or min(factors) < 1 or any(max(factors) % f for f in factors):
+    raise ValueError(
+      f'eval_factors must begin with 1 and divide the largest of them, but got {factors}.'
+    )
+  return tuple(factor * length for factor in factors)
+
+
+def cut(whole: Sequence[Batch], length: int, rows: int) -> list[dict[str, np.ndarray]]:
+  """Long windows as batches of shorter ones: the same targets, each with less context."""
+
+  def shorter(name):
+    return np.concatenate([window[name] for window in whole]).reshape(-1, length)
+
+  short = {name: shorter(name) for name in ('inputs', 'targets', 'segments')}
+  short['positions'] = np.broadcast_to(np.arange(length, dtype=np.int32), short['inputs'].shape)
+  starts = range(0, len(short['inputs']), rows)
+  return [{name: x[start : start + rows] for name, x in short.items()} for start in starts]
 
 
 def say(model: nnx.Module, prompt: str, length: int, key: jax.Array) -> str:
