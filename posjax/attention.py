@@ -170,7 +170,7 @@ def product(
 
 
 def visible(
-  q: Side, k: Side, rules: Rules, mask: Bool[Array, 'b h T S'] | None
+  q: Side, k: Side, rules: Rules, mask: Bool[Array, 'mask_b mask_h T S'] | None
 ) -> Bool[Array, 'b h T S']:
   """Which pairs may meet. From order and segments, never from what a scheme did to the ids."""
   seen = (q.segments[:, :, None] == k.segments[:, None]) & (k.segments != 0)[:, None]
