@@ -61,17 +61,19 @@ def _member(node: ast.expr, expression: str) -> Scheme:
     )
   make = _constructor(call.func.id)
   arguments = [_literal(a, expression) for a in call.args]
-  named = {k.arg: _literal(k.value, expression) for k in call.keywords if k.arg}
-  if len(named) < len(call.keywords):
+  if any(k.arg is None for k in call.keywords):
     raise ValueError(f'A scheme takes no ** arguments, but got {expression!r}.')
+  named = {k.arg: _literal(k.value, expression) for k in call.keywords}
+  if len(named) < len(call.keywords):
+    raise ValueError(f'Each argument must be given once, but got {expression!r}.')
   signature = inspect.signature(make)
   try:
     signature.bind(*arguments, **named)
+    return make(*arguments, **named)
   except TypeError as error:
     raise ValueError(
       f"Wrong arguments for scheme '{call.func.id}': {error}. It takes {_shown(signature)}."
-    ) from None
-  return make(*arguments, **named)
+    ) from error
 
 
 def _constructor(name: str):
@@ -85,7 +87,7 @@ def _constructor(name: str):
 def _literal(node: ast.expr, expression: str):
   try:
     return ast.literal_eval(node)
-  except ValueError:
+  except (ValueError, TypeError):  # not a literal; a list as a key
     raise ValueError(
       f"A scheme's arguments must be literals, but got '{ast.unparse(node)}' in {expression!r}."
     ) from None
