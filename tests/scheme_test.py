@@ -1,0 +1,111 @@
+"""The record itself: what its defaults do, and how parameters are made, merged and split."""
+
+import inspect
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import posjax
+from posjax import scheme as record
+from posjax.scheme import Dims, Scheme, declares, merge, places, split
+from tests.toy_schemes import TOYS
+
+DIMS = Dims(width=12, num_heads=4, head_dim=6, num_kv_heads=2, vocab=7)
+PLACES = ('ids', 'embed', 'query', 'key', 'logits', 'bias', 'values')
+
+
+def test_a_default_field_hands_back_what_it_got():
+  scheme, x = Scheme(), jnp.arange(24.0).reshape(1, 2, 3, 4)
+  pos, params = jnp.array([[3, 4]]), {'a': x}
+  assert scheme.ids(pos, jax.random.key(0)) is pos
+  assert scheme.embed(params, x, None, pos) is x
+  assert scheme.prepare(params, x, pos, None) == (params, pos)
+  assert scheme.query(params, x, pos) is x
+  assert scheme.key(params, x, pos) is x
+  assert scheme.logits(params, x, x, x, pos, pos) is x
+  assert scheme.init(jax.random.key(0), DIMS) == scheme.init_model(jax.random.key(0), DIMS) == {}
+  assert scheme.bias is scheme.values is None
+  assert (scheme.axes, scheme.whole, scheme.fixed, scheme.parts) == (0, '', (), ())
+
+
+def test_two_schemes_that_do_nothing_are_equal_and_hash_alike():
+  assert Scheme() == Scheme()
+  assert hash(Scheme()) == hash(Scheme())
+
+
+@pytest.mark.parametrize('place', PLACES)
+def test_places_names_a_field_that_is_set(place):
+  scheme = Scheme(**{place: lambda *args: None})
+  assert places(scheme) == (place,)
+  assert declares(scheme, place)
+  assert not any(declares(scheme, other) for other in Scheme._fields if other != place)
+
+
+def test_places_are_in_the_order_in_which_they_act():
+  scheme = Scheme(**{place: lambda *args: None for place in reversed(PLACES)})
+  assert places(scheme) == PLACES
+  assert places(Scheme()) == ()
+
+
+def test_parameters_are_no_place():
+  assert places(Scheme(init=lambda key, dims: {'a': 1}, fixed=('a',))) == ()
+
+
+@pytest.mark.parametrize('field', PLACES + ('init', 'init_model', 'prepare'))
+def test_the_documented_protocols_name_the_arguments_of_the_defaults(field):
+  """A scheme written from the protocol is called as the record's own defaults are."""
+  protocol = {'init_model': 'InitFn', 'query': 'TurnFn', 'key': 'TurnFn'}.get(
+    field, f'{field.title()}Fn'
+  )
+  call = getattr(record, protocol).__call__
+  documented = list(inspect.signature(call).parameters)[1:]
+  default = getattr(Scheme(), field)
+  assert inspect.getdoc(getattr(record, protocol))
+  if default is not None:
+    assert list(inspect.signature(default).parameters) == documented
+
+
+def test_init_merges_what_the_model_and_the_layer_make_from_different_keys():
+  draw = lambda name: lambda key, dims: {name: jax.random.normal(key, (dims.num_heads,))}
+  params = posjax.init(Scheme(init_model=draw('a'), init=draw('b')), jax.random.key(0), DIMS)
+  model_key, layer_key = jax.random.split(jax.random.key(0))
+  np.testing.assert_array_equal(params['a'], jax.random.normal(model_key, (4,)))
+  np.testing.assert_array_equal(params['b'], jax.random.normal(layer_key, (4,)))
+  assert set(params) == {'a', 'b'}
+
+
+def test_merge_goes_member_by_member():
+  assert merge({'a': 1}, {'b': 2}) == {'a': 1, 'b': 2}
+  assert merge(({'a': 1}, {}), ({'b': 2}, {'a': 3})) == ({'a': 1, 'b': 2}, {'a': 3})
+  assert merge((), ()) == ()
+
+
+def test_a_parameter_that_both_trees_hold_is_refused():
+  with pytest.raises(ValueError, match=r"named once, but both trees hold \['a', 'c'\]"):
+    merge({'a': 1, 'b': 2, 'c': 3}, {'c': 4, 'a': 5})
+  with pytest.raises(ValueError, match=r"both trees hold \['a'\]"):
+    merge(({}, {'a': 1}), ({}, {'a': 2}))
+
+
+def test_members_of_different_number_are_not_merged():
+  with pytest.raises(ValueError, match='argument 2 is shorter'):
+    merge(({}, {}), ({},))
+
+
+def test_split_parts_constants_from_what_is_trained_and_merge_joins_them():
+  scheme = Scheme(fixed=('b',))
+  trained, fixed = split(scheme, {'a': 1, 'b': 2})
+  assert (trained, fixed) == ({'a': 1}, {'b': 2})
+  chained = posjax.chain(TOYS['stretched'].scheme, TOYS['two_tables'].scheme)
+  params = posjax.init(chained, jax.random.key(0), DIMS)
+  trained, fixed = split(chained, params)
+  assert [set(part) for part in trained] == [set(), {'keys', 'values'}]
+  assert [set(part) for part in fixed] == [{'slopes'}, set()]
+  assert jax.tree.structure(merge(trained, fixed)) == jax.tree.structure(params)
+  jax.tree.map(np.testing.assert_array_equal, merge(trained, fixed), params)
+
+
+def test_dims_know_their_defaults():
+  assert Dims(8, 2, 4) == Dims(width=8, num_heads=2, head_dim=4, num_kv_heads=None, vocab=0)
