@@ -3,9 +3,9 @@
 ids / factor, in float32, for schemes that take fractions: sinusoidal, RoPE, ALiBi. Tables do not.
 
 Reference: Chen et al. 2023, https://arxiv.org/abs/2306.15595, eq. 4 (factor = L'/L). A quotient is
-rounded to 24 bits (a power of two divides exactly, below 2^24): near id 131,072 it is off by up to
-1.3e-3 tokens for the factor 3, by 6.5e-4 for 6, and the fastest angles by as many radians.
-`rope(factor=)` divides the frequencies, and is exact.
+rounded to 24 bits, and XLA may multiply by the rounded reciprocal instead: for ids up to 131,072
+and the factor 3 it is off by up to 2.6e-3 tokens, and the fastest angles by as many radians. (A
+power of two divides exactly, below 2^24.) `rope(factor=)` divides the frequencies, and is exact.
 """
 
 import jax.numpy as jnp

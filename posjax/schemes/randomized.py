@@ -13,7 +13,7 @@ test time as well: pass a key then too.
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Int, Num
+from jaxtyping import Array, Int, Integer, Num
 
 from posjax.scheme import PRNGKey, Scheme
 
@@ -43,7 +43,7 @@ def draw(key: PRNGKey, count: int | Int[Array, ''], max_length: int) -> Int[Arra
 
 
 def randomize(
-  pos: Int[Array, ' T'], key: PRNGKey, max_length: int, length: int | None = None
+  pos: Integer[Array, ' T'], key: PRNGKey, max_length: int, length: int | None = None
 ) -> Int[Array, ' T']:
   """The drawn position of each id of one row; equal ids stay equal.
 

@@ -5,6 +5,8 @@ import numpy as np
 import posjax
 from posjax.schemes import none
 
+attend = jax.jit(posjax.attend, static_argnums=3, static_argnames='causal')
+
 
 def _heads(key, batch=2, tokens=6, heads=3, width=4):
   return tuple(
@@ -23,7 +25,7 @@ def test_it_is_the_record_that_does_nothing_and_the_identity_of_chain():
 def test_it_is_plain_softmax_attention(key):
   q, k, v = _heads(key)
   pos = jnp.arange(6)
-  out = posjax.attend(q, k, v, none.scheme(), {}, q_pos=pos, k_pos=pos, causal=True)
+  out = attend(q, k, v, none.scheme(), {}, q_pos=pos, k_pos=pos, causal=True)
   q, k, v = (np.asarray(x, np.float64) for x in (q, k, v))
   logits = np.einsum('bthd,bshd->bhts', q, k) / 2
   logits[..., np.triu(np.ones((6, 6), bool), 1)] = -np.inf
@@ -35,9 +37,9 @@ def test_it_is_plain_softmax_attention(key):
 def test_without_a_mask_the_output_permutes_with_the_input(key):
   q, k, v = _heads(key)
   pos, order = jnp.arange(6), jnp.array([3, 1, 5, 0, 4, 2])
-  out = posjax.attend(q, k, v, none.scheme(), {}, q_pos=pos, k_pos=pos)
+  out = attend(q, k, v, none.scheme(), {}, q_pos=pos, k_pos=pos)
   permuted = [x[:, order] for x in (q, k, v)]
-  again = posjax.attend(*permuted, none.scheme(), {}, q_pos=pos, k_pos=pos)
+  again = attend(*permuted, none.scheme(), {}, q_pos=pos, k_pos=pos)
   np.testing.assert_allclose(again, out[:, order], atol=1e-6)
 
 
@@ -47,5 +49,5 @@ def test_the_causal_mask_alone_tells_the_position():
   q = k = jnp.zeros((1, length, 1, 2))
   v = jnp.zeros((1, length, 1, 1)).at[0, 0].set(1.0)
   pos = jnp.arange(length)
-  out = posjax.attend(q, k, v, none.scheme(), {}, q_pos=pos, k_pos=pos, causal=True)
+  out = attend(q, k, v, none.scheme(), {}, q_pos=pos, k_pos=pos, causal=True)
   np.testing.assert_allclose(1 / out[0, :, 0, 0], 1 + np.arange(length), rtol=1e-6)
