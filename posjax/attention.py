@@ -91,7 +91,9 @@ def attend(
   if implementation not in (None, 'dense'):
     raise ValueError(f"The implementation must be None or 'dense', but got {implementation!r}.")
   border.check_heads(q, k, v)
-  border.check_scheme(scheme, causal or window is not None, q_at, k_at, q_order, k_order)
+  border.check_scheme(scheme, q_at, k_at)
+  if causal or window is not None:
+    border.check_order(scheme, q, q_pos, k_pos, q_order, k_order)
   border.check_segments(q_segments, k_segments)
   border.check_sinks(sinks, q.shape[-2])
   rules = border.rules(q, scale, causal, window, logit_cap, dropout_rate, dropout_key)

@@ -55,24 +55,30 @@ def check_heads(q: Array, k: Array, v: Array) -> None:
     )
 
 
-def check_scheme(scheme: Scheme, ordered: bool, q_at, k_at, q_order, k_order) -> None:
-  """What a scheme needs from its caller: the prepared sides, and an order that is not its ids."""
+def check_scheme(scheme: Scheme, q_at, k_at) -> None:
+  """What a scheme needs from its caller: the prepared sides."""
   if declares(scheme, 'prepare') and (q_at is None or k_at is None):
     raise ValueError(
       'The scheme prepares its sides, so q_at and k_at must be given: '
       'params, at = scheme.prepare(params, x, pos, None).'
     )
-  if ordered and (q_order is None or k_order is None):
-    if declares(scheme, 'ids'):
-      raise ValueError(
-        'The scheme changes the ids, so causal and window need q_order and k_order: the index '
-        'of each token in its stream.'
-      )
-    if scheme.axes > 1:
-      raise ValueError(
-        f'The scheme has {scheme.axes} ids per token, so causal and window need q_order and '
-        'k_order: the index of each token in its stream.'
-      )
+
+
+def check_order(scheme: Scheme, q: Array, q_pos: Ids, k_pos: Ids, q_order, k_order) -> None:
+  """What causal and window need: an order, where the ids are none."""
+  if q_order is not None and k_order is not None:
+    return
+  if declares(scheme, 'ids'):
+    raise ValueError(
+      'The scheme changes the ids, so causal and window need q_order and k_order: the index '
+      'of each token in its stream.'
+    )
+  several = [pos.shape[-1] for pos in (q_pos, k_pos) if pos.ndim == q.ndim - 1]
+  if scheme.axes > 1 or (scheme.axes == 0 and several):
+    raise ValueError(
+      f'There are {scheme.axes or max(several)} ids per token, so causal and window need q_order and k_order: the index '
+      'of each token in its stream.'
+    )
 
 
 def rules(q, scale, causal, window, logit_cap, dropout_rate, dropout_key) -> Rules:
@@ -126,7 +132,7 @@ def side(
   elif pos.ndim == 2:
     order = pos
   else:
-    order = jnp.zeros((1, length), jnp.int32)  # no rule asks for it: `check_scheme`
+    order = jnp.zeros((1, length), jnp.int32)  # no rule asks for it: `check_order`
   if segments is None:
     segments = jnp.ones((1, length), jnp.int32)
   else:
