@@ -76,8 +76,8 @@ def check_order(scheme: Scheme, q: Array, q_pos: Ids, k_pos: Ids, q_order, k_ord
   several = [pos.shape[-1] for pos in (q_pos, k_pos) if pos.ndim == q.ndim - 1]
   if scheme.axes > 1 or (scheme.axes == 0 and several):
     raise ValueError(
-      f'There are {scheme.axes or max(several)} ids per token, so causal and window need q_order and k_order: the index '
-      'of each token in its stream.'
+      f'There are {scheme.axes or max(several)} ids per token, so causal and window need q_order '
+      'and k_order: the index of each token in its stream.'
     )
 
 
