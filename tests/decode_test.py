@@ -65,11 +65,8 @@ def test_token_by_token_is_one_causal_pass(name):
   assert error(by_chunks(one, x, pos, [1] * LENGTH, LENGTH + 2), expected) < TOLERANCE
 
 
-@pytest.mark.parametrize(
-  'kwargs', [{'sinks': True}, {'logit_cap': 0.5}, {'use_bias': True}], ids=str
-)
-def test_prefill_and_decoding_honour_the_rules_of_the_layer(kwargs):
-  one = layer(CHAINED, **kwargs)
+def test_prefill_and_decoding_honour_sinks_a_cap_and_biases():
+  one = layer(CHAINED, sinks=True, logit_cap=0.5, use_bias=True)
   x, pos = stream(CHAINED)
   assert error(by_chunks(one, x, pos, [5, 1, 1, 2], LENGTH), full(one, x, pos)) < TOLERANCE
 
@@ -155,7 +152,7 @@ def test_overflow_is_nan_under_jit_and_stays_so():
 def test_overflow_is_an_error_outside_jit():
   one = layer(SCHEMES['rope'])
   x, pos = stream(SCHEMES['rope'])
-  _, cache = one.extend(x[:, :4], one.init_cache(BATCH, 6), pos[:, :4])
+  _, cache = jax.jit(one.extend)(x[:, :4], one.init_cache(BATCH, 6), pos[:, :4])
   with pytest.raises(ValueError, match='6 slots, 4 of them taken, so 3 tokens do not fit'):
     one.extend(x[:, 4:7], cache, pos[:, 4:7])
 

@@ -1,0 +1,200 @@
+"""Schemes inside Flax's own attention modules: the numbers of `attend`, or a refusal."""
+
+import jax
+import jax.numpy as jnp
+import optax
+import pytest
+from flax import linen as nn
+from flax import nnx
+
+import posjax
+from tests.loops import error
+from tests.toy_schemes import TOYS
+
+BATCH, LENGTH, WIDTH, HEADS = 2, 5, 12, 3
+DIMS = posjax.Dims(WIDTH, HEADS, WIDTH // HEADS)
+POS = jnp.arange(LENGTH) + 3
+TOLERANCE = 1e-6
+SCHEME = posjax.chain(posjax.get('rope'), TOYS['two_tables'].scheme)
+PARAMS = posjax.init(SCHEME, jax.random.key(2), DIMS)
+CAUSAL = POS[:, None] >= POS[None]
+
+
+def hook(scheme=SCHEME, params=PARAMS, **kwargs):
+  return posjax.attention_fn(scheme, params, **({'q_pos': POS} | kwargs))
+
+
+@pytest.fixture
+def x():
+  return jax.random.normal(jax.random.key(1), (BATCH, LENGTH, WIDTH))
+
+
+def nnx_module(attention_fn, **kwargs):
+  kwargs = {'attention_fn': attention_fn, 'decode': False, 'use_bias': False} | kwargs
+  return nnx.MultiHeadAttention(HEADS, WIDTH, rngs=nnx.Rngs(0), **kwargs)
+
+
+def linen_module(attention_fn, **kwargs):
+  kwargs = {'attention_fn': attention_fn, 'use_bias': False} | kwargs
+  return nn.MultiHeadDotProductAttention(HEADS, **kwargs)
+
+
+def weights(module):
+  """The kernels of an nnx module, as linen's parameters."""
+  names = ('query', 'key', 'value', 'out')
+  return {'params': {name: {'kernel': getattr(module, name).kernel[...]} for name in names}}
+
+
+def reference(x, **kwargs):
+  """`attend` between the projections that both modules have."""
+  module = nnx_module(hook())
+  q, k, v = module.query(x), module.key(x), module.value(x)
+  kwargs = {'q_pos': POS, 'k_pos': POS} | kwargs
+  return module.out(posjax.attend(q, k, v, SCHEME, PARAMS, **kwargs))
+
+
+def test_both_modules_say_what_attend_says(x):
+  module = nnx_module(hook())
+  assert error(module(x), reference(x)) < TOLERANCE
+  variables = weights(module)
+  assert error(linen_module(hook()).apply(variables, x), reference(x)) < TOLERANCE
+
+
+@pytest.mark.filterwarnings('ignore:SelfAttention will be deprecated:DeprecationWarning')
+def test_self_attention_of_linen_says_what_attend_says(x):
+  module = nn.SelfAttention(HEADS, use_bias=False, attention_fn=hook())
+  assert error(module.apply(weights(nnx_module(hook())), x), reference(x)) < TOLERANCE
+
+
+def test_causality_by_flag_argument_and_mask_is_the_same(x):
+  expected = reference(x, causal=True)
+  variables = weights(nnx_module(hook()))
+  assert error(nnx_module(hook(causal=True))(x), expected) < TOLERANCE
+  assert error(nnx_module(hook())(x, is_causal=True), expected) < TOLERANCE
+  assert error(nnx_module(hook())(x, mask=CAUSAL[None, None]), expected) < TOLERANCE
+  assert error(linen_module(hook(causal=True)).apply(variables, x), expected) < TOLERANCE
+  mask = nn.make_causal_mask(jnp.ones((BATCH, LENGTH)))  # float32
+  assert error(linen_module(hook()).apply(variables, x, mask=mask), expected) < TOLERANCE
+
+
+def test_windows_and_segments_are_those_of_attend(x):
+  segments = jnp.array([1, 1, 2, 2, 2])
+  expected = reference(x, window=2, q_segments=segments, k_segments=segments)
+  assert error(nnx_module(hook(window=2, q_segments=segments))(x), expected) < TOLERANCE
+
+
+def test_cross_attention_has_ids_of_its_own_for_the_keys(x):
+  k_pos = jnp.array([9, 1, 4])
+  module = nnx_module(hook(k_pos=k_pos))
+  q, k, v = module.query(x), module.key(x[:, :3]), module.value(x[:, :3])
+  out = posjax.attend(q, k, v, SCHEME, PARAMS, q_pos=POS, k_pos=k_pos)
+  assert error(module(x, x[:, :3]), module.out(out)) < TOLERANCE
+
+
+def test_a_scheme_that_changes_ids_is_causal_by_order(x):
+  scheme = TOYS['stretched'].scheme
+  params = posjax.init(scheme, jax.random.key(0), DIMS)
+  with pytest.raises(ValueError, match='changes the ids, so causal and window need q_order'):
+    nnx_module(hook(scheme, params))(x, is_causal=True)
+  found = nnx_module(hook(scheme, params, q_order=POS))(x, is_causal=True)
+  expected = nnx_module(hook(scheme, params))(x, mask=CAUSAL[None, None])
+  assert error(found, expected) < TOLERANCE
+
+
+def test_dropout_is_drawn_per_head_and_only_when_not_deterministic(x):
+  kwargs = {'dropout_rate': 0.5, 'broadcast_dropout': False}
+  module = nnx_module(hook(), **kwargs)
+  assert error(module(x, deterministic=True), reference(x)) < TOLERANCE
+  draw = lambda seed: module(x, deterministic=False, rngs=nnx.Rngs(dropout=seed))
+  assert error(draw(1), draw(1)) == 0
+  assert error(draw(2), draw(1)) > 0.1
+  linen, variables = linen_module(hook(), **kwargs), weights(module)
+  draw = lambda s: linen.apply(variables, x, deterministic=False, dropout_rng=jax.random.key(s))
+  assert error(draw(1), draw(1)) == 0
+  assert error(draw(2), draw(1)) > 0.1
+
+
+def test_bfloat16_is_near_float32(x):
+  found = nnx_module(hook(), dtype=jnp.bfloat16)(x)
+  assert found.dtype == jnp.bfloat16
+  assert error(found.astype(jnp.float32), reference(x)) < 0.03
+
+
+class Learned(nnx.Module):
+  """A scheme's parameters, trained inside Flax's module."""
+
+  def __init__(self, scheme, dims, pos, rngs):
+    self.scheme = scheme
+    self.pos = nnx.data(pos)
+    self.table = nnx.data(jax.tree.map(nnx.Param, scheme.init(rngs.params(), dims)))
+
+  def __call__(self, *args, **kwargs):
+    params = {name: param[...] for name, param in self.table.items()}
+    return posjax.attention_fn(self.scheme, params, q_pos=self.pos)(*args, **kwargs)
+
+
+def test_a_learned_scheme_is_trained_inside_flax(x):
+  scheme = TOYS['two_tables'].scheme
+  module = nnx_module(Learned(scheme, DIMS, POS, nnx.Rngs(4)))
+  names = set(nnx.to_pure_dict(nnx.state(module, nnx.Param))['attention_fn']['table'])
+  assert names == {'keys', 'values'}
+  optimizer = nnx.Optimizer(module, optax.sgd(0.1), wrt=nnx.Param)
+
+  @nnx.jit
+  def step(module, optimizer):
+    loss, gradients = nnx.value_and_grad(lambda module: jnp.square(module(x) - x).mean())(module)
+    optimizer.update(module, gradients)
+    return loss
+
+  before = module.attention_fn.table['values'][...]
+  losses = [float(step(module, optimizer)) for _ in range(5)]
+  assert losses[-1] < losses[0]
+  assert error(module.attention_fn.table['values'][...], before) > 1e-3
+
+
+def test_what_a_hook_cannot_see_is_refused():
+  with pytest.raises(ValueError, match=r"layer's input, which Flax does not hand over; use posjax"):
+    hook(TOYS['forgetful'].scheme, {})
+
+
+def test_what_flax_asks_for_and_attend_does_not_do_is_refused(x):
+  module = nnx_module(hook())
+  q = module.query(x)
+  with pytest.raises(ValueError, match='cannot honour bias; leave it out'):
+    hook()(q, q, q, bias=jnp.zeros((1, 1, LENGTH, LENGTH)))
+  with pytest.raises(ValueError, match='cannot honour precision; leave it out'):
+    nnx_module(hook(), precision='highest')(x)
+  with pytest.raises(ValueError, match='cannot honour module; leave it out'):
+    module(x, sow_weights=True)
+  with pytest.raises(ValueError, match='cannot honour module; leave it out'):
+    linen_module(hook()).apply(weights(module), x, sow_weights=True, mutable=['intermediates'])
+  with pytest.raises(ValueError, match=r'computes in float32, but got dtype=.*bfloat16'):
+    hook()(q, q, q, dtype=jnp.bfloat16)
+  cls = {'qk_attn_weights_einsum_cls': lambda: jnp.einsum}
+  cls |= {'attn_weights_value_einsum_cls': lambda: jnp.einsum}
+  with pytest.raises(ValueError, match='cannot honour qk_attn_weights_einsum, attn_weights_value'):
+    linen_module(hook(), **cls).apply(weights(module), x)
+
+
+def test_dropout_broadcast_over_heads_is_refused(x):
+  module = nnx_module(hook(), dropout_rate=0.5)  # Flax's default
+  with pytest.raises(ValueError, match='broadcast_dropout must be False, but got True'):
+    module(x, deterministic=False, rngs=nnx.Rngs(dropout=0))
+
+
+def test_lengths_other_than_the_ids_are_refused(x):
+  with pytest.raises(ValueError, match=r'q_pos must be \(2, 4\).*, but got \(5,\)'):
+    nnx_module(hook())(x[:, :4])
+  with pytest.raises(ValueError, match=r'k_pos must be \(2, 4\).*, but got \(5,\)'):
+    nnx_module(hook())(x, x[:, :4])
+
+
+def test_decoding_with_the_cache_of_flax_is_refused(x):
+  module = nnx_module(hook(), decode=True)
+  module.init_cache((BATCH, LENGTH, WIDTH))
+  with pytest.raises(ValueError, match=r'q_pos must be \(2, 1\).*, but got \(5,\)'):
+    module(x[:, :1])
+  linen = linen_module(hook(), decode=True)
+  variables = linen.init(jax.random.key(0), x)
+  with pytest.raises(ValueError, match=r'q_pos must be \(2, 1\).*, but got \(5,\)'):
+    linen.apply(variables, x[:, :1], mutable=['cache'])

@@ -1,0 +1,212 @@
+"""The Linen layer says what the NNX layer says, with the same weights."""
+
+import functools
+
+import flax
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+from flax import linen as nn
+from flax import nnx
+from jax.sharding import AxisType, NamedSharding, PartitionSpec
+
+import posjax
+import posjax.linen
+import posjax.nnx
+from tests.loops import error
+from tests.toy_schemes import TOYS
+
+BATCH, LENGTH, WIDTH = 2, 6, 12
+TOLERANCE = 1e-6
+POS = jnp.arange(LENGTH) + 3
+ORDER = jnp.arange(LENGTH)
+CHAINED = posjax.chain(
+  TOYS['forgetful'].scheme, posjax.get('rope+alibi'), TOYS['shared_table'].scheme
+)
+SCHEMES = {name: posjax.get(name) for name in ('rope', 'alibi')}
+SCHEMES |= {name: TOYS[name].scheme for name in ('two_tables', 'streets')} | {'chain': CHAINED}
+RULES = {'num_kv_heads': 2, 'causal': True, 'sinks': True, 'use_bias': True, 'logit_cap': 2.0}
+
+
+@pytest.fixture
+def x():
+  return jax.random.normal(jax.random.key(1), (BATCH, LENGTH, WIDTH))
+
+
+def ids(scheme):
+  return jnp.stack([POS // 3, POS % 3], axis=-1) if scheme.axes == 2 else POS
+
+
+def moved(module):
+  """The nnx module with every Param off its initial value."""
+  noise = lambda p: p + 0.1 * jax.random.normal(jax.random.key(p.size), p.shape)
+  nnx.update(module, jax.tree.map(noise, nnx.state(module, nnx.Param)))
+  return module
+
+
+def collections(module):
+  """An nnx layer's state as linen's collections: the names are the same."""
+  params = nnx.to_pure_dict(nnx.state(module, nnx.Param))
+  constants = nnx.to_pure_dict(nnx.state(module, posjax.nnx.Constant))
+  return {'params': params} | ({'constants': constants} if constants else {})
+
+
+def pair(scheme, **kwargs):
+  kwargs = RULES | kwargs
+  one = moved(posjax.nnx.Attention(WIDTH, 4, scheme, head_dim=6, rngs=nnx.Rngs(0), **kwargs))
+  return one, posjax.linen.Attention(WIDTH, 4, scheme, head_dim=6, **kwargs)
+
+
+def run(module, variables, x, *arguments, **kwargs):
+  return jax.jit(functools.partial(module.apply, **kwargs))(variables, x, *arguments)
+
+
+@pytest.mark.parametrize('name', SCHEMES)
+def test_equal_weights_give_equal_outputs_with_and_without_a_cache(name, x):
+  scheme = SCHEMES[name]
+  one, other = pair(scheme)
+  pos, variables = ids(scheme), collections(one)
+  expected = jax.jit(functools.partial(one, order=ORDER))(x, pos)
+  assert error(run(other, variables, x, pos, order=ORDER), expected) < TOLERANCE
+  cache, out = other.init_cache(BATCH, LENGTH), []
+  for part in (slice(0, 4), slice(4, 6)):
+    y, cache = run(other, variables, x[:, part], cache, pos[part], method='extend')
+    out.append(y)
+  assert error(jnp.concatenate(out, axis=1), expected) < 1e-5
+  assert cache.length == LENGTH
+
+
+@pytest.mark.parametrize('name', SCHEMES)
+def test_both_make_the_same_tree(name, x):
+  one, other = pair(SCHEMES[name])
+  made = other.init(jax.random.key(0), x, ids(SCHEMES[name]), order=ORDER)
+  shapes = lambda tree: jax.tree.map(lambda leaf: (leaf.shape, leaf.dtype.name), tree)
+  assert shapes(made) == shapes(collections(one))
+  flat = flax.traverse_util.flatten_dict(made)
+  assert all(isinstance(leaf, jax.Array) for leaf in flat.values())  # plain dicts throughout
+
+
+def test_cross_attention_dropout_and_segments_are_the_same(x):
+  one, other = pair(SCHEMES['two_tables'], causal=False, dropout_rate=0.5)
+  kwargs = {'x_kv': x[:, :4] * 2, 'kv_pos': POS[:4], 'dropout_key': jax.random.key(3)}
+  kwargs |= {'segments': jnp.ones(6, jnp.int32), 'kv_segments': jnp.array([1, 1, 0, 1])}
+  found = run(other, collections(one), x, POS, **kwargs)
+  assert error(found, jax.jit(functools.partial(one, **kwargs))(x, POS)) < TOLERANCE
+  kwargs.pop('dropout_key')
+  assert error(run(other, collections(one), x, POS, **kwargs), found) > 0.1
+
+
+def test_a_ring_is_the_same_and_as_long_as_the_window(x):
+  one, other = pair(SCHEMES['rope'], window=3)
+  cache = other.init_cache(BATCH)
+  assert cache.k.shape[1] == 3
+  found, _ = run(other, collections(one), x, cache, POS, method='extend')
+  assert error(found, jax.jit(one)(x, POS)) < 1e-5
+
+
+def test_shared_parameters_are_given_or_held(x):
+  one, _ = pair(CHAINED)
+  bare = posjax.linen.Attention(WIDTH, 4, CHAINED, head_dim=6, model_params=False, **RULES)
+  variables = collections(one)
+  shared = ({}, {}, {}, variables['params'].pop('model_params')['3'])
+  with pytest.raises(ValueError, match='this layer holds none, so model_params must be given'):
+    bare.apply(variables, x, POS)
+  expected = jax.jit(one)(x, POS)
+  assert error(run(bare, variables, x, POS, model_params=shared), expected) < TOLERANCE
+  assert 'model_params' not in bare.init(jax.random.key(0), x, POS, model_params=shared)['params']
+
+
+def test_training_the_params_leaves_the_constants(x):
+  other = pair(CHAINED)[1]
+  variables = other.init(jax.random.key(0), x, POS)
+  optimizer = optax.adamw(0.1, weight_decay=0.5)
+
+  @jax.jit
+  def step(params, constants):
+    def loss(params):
+      y = other.apply({'params': params, 'constants': constants}, x, POS)
+      return jnp.square(y - x).mean()
+
+    updates, _ = optimizer.update(jax.grad(loss)(params), optimizer.init(params), params)
+    return optax.apply_updates(params, updates)
+
+  after = step(variables['params'], variables['constants'])
+  changed = jax.tree.map(lambda a, b: bool((a != b).any()), after, variables['params'])
+  assert all(jax.tree.leaves(changed))
+  assert set(variables['constants']['scheme_params']) == {'2'}
+
+
+def test_random_constants_and_parameters_come_from_one_key(x):
+  def init(key, dims):
+    drawn = jax.random.normal(key, (dims.num_heads,))
+    return {'learned': drawn, 'held': drawn}
+
+  bias = lambda params, distance: jnp.einsum('h,...->h...', params['learned'], distance * 1.0)
+  scheme = posjax.Scheme(init=init, bias=bias, fixed=('held',))
+  made = posjax.linen.Attention(WIDTH, 4, scheme).init(jax.random.key(0), x, POS)
+  learned, held = (made[c]['scheme_params'] for c in ('params', 'constants'))
+  np.testing.assert_array_equal(learned['learned'], held['held'])
+
+
+class Block(nn.Module):
+  """A residual layer, to be stacked."""
+
+  @nn.compact
+  def __call__(self, x, pos):
+    return x + posjax.linen.Attention(WIDTH, 4, CHAINED, causal=True)(x, pos), None
+
+
+def test_stacked_layers_are_scanned_and_rematerialized(x):
+  axes = {'params': 0, 'constants': 0}
+  stack = nn.scan(
+    nn.remat(Block), variable_axes=axes, split_rngs={'params': True}, length=3,
+    in_axes=nn.broadcast,
+  )()  # fmt: skip
+  variables = stack.init(jax.random.key(0), x, POS)
+  found, _ = run(stack, variables, x, POS)
+  for i in range(3):
+    layer = jax.tree.map(lambda leaf, i=i: leaf[i], variables)
+    x, _ = run(Block(), layer, x, POS)
+  assert error(found, x) < 1e-5
+
+
+def test_eight_devices_say_what_one_says():
+  x = jax.random.normal(jax.random.key(1), (8, LENGTH, WIDTH))
+  one, _ = pair(CHAINED)
+  expected = jax.jit(one)(x, POS)
+  mesh = jax.make_mesh((4, 2), ('data', 'model'), axis_types=(AxisType.Auto,) * 2)
+  kwargs = RULES | {'head_dim': 6, 'sharding': (None, 'model', None)}
+  other = posjax.linen.Attention(WIDTH, 4, CHAINED, **kwargs)
+  boxed = jax.eval_shape(other.init, jax.random.key(0), x, POS)
+  specs = nn.get_partition_spec(boxed)
+  assert specs['params']['query']['kernel'] == PartitionSpec(None, 'model', None)
+  assert specs['params']['out']['kernel'] == PartitionSpec('model', None, None)
+  assert specs['params']['query']['bias'] == PartitionSpec('model', None)
+  assert specs['params']['sinks'] == PartitionSpec('model')
+  place = lambda spec, leaf: jax.device_put(leaf, NamedSharding(mesh, spec))
+  variables = jax.tree.map(place, specs, collections(one))
+  found = run(other, variables, place(PartitionSpec('data'), x), POS)
+  assert len(found.sharding.device_set) == 8
+  assert error(found, expected) < TOLERANCE
+
+
+def test_nothing_is_annotated_by_default(x):
+  made = posjax.linen.Attention(WIDTH, 4, sinks=True).init(jax.random.key(0), x, POS)
+  boxed = lambda leaf: isinstance(leaf, nn.Partitioned)
+  assert not any(boxed(leaf) for leaf in jax.tree.leaves(made, is_leaf=boxed))
+
+
+def test_wrong_sizes_and_a_cache_of_an_encoder_are_refused(x):
+  with pytest.raises(ValueError, match='heads must divide the width unless head_dim is given'):
+    posjax.linen.Attention(WIDTH, 5).init(jax.random.key(0), x, POS)
+  with pytest.raises(ValueError, match='must be causal, but got causal=False'):
+    posjax.linen.Attention(WIDTH, 4).init_cache(BATCH, 4)
+
+
+def test_missing_constants_are_an_error(x):
+  one, other = pair(SCHEMES['alibi'])
+  params = {'params': collections(one)['params']}
+  with pytest.raises(flax.errors.ScopeCollectionNotFound, match='constants'):
+    other.apply(params, x, POS)
