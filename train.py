@@ -24,9 +24,6 @@ from posjax.experiment.interrupt import interrupts
 from posjax.experiment.record import Bar, Record, read, write_json
 from posjax.experiment.tasks import Task, get_task
 
-_CONFIG = config_flags.DEFINE_config_file('config', 'configs/default.py', lock_config=True)
-_WORKDIR = flags.DEFINE_string('workdir', None, 'Folder of the run; by default runs/CONFIG-SCHEME.')
-
 
 class Setup(NamedTuple):
   """A run before its first step: everything is checked, and nothing written."""
@@ -174,9 +171,9 @@ def main(argv: list[str]) -> None:
   if len(argv) > 1:
     sys.exit(f'train.py: error: unknown arguments {argv[1:]}.')
   logging.set_verbosity(logging.WARNING)  # orbax tells every file otherwise
-  config = _CONFIG.value
+  config = flags.FLAGS.config
   name = Path(config_flags.get_config_filename(flags.FLAGS['config'])).stem
-  workdir = _WORKDIR.value or Path('runs', f'{name}-{config.scheme}'.replace('/', '_'))
+  workdir = flags.FLAGS.workdir or Path('runs', f'{name}-{config.scheme}'.replace('/', '_'))
   try:
     prepared = setup(config, workdir)
   except (ValueError, TypeError, OSError) as error:
@@ -189,10 +186,14 @@ def main(argv: list[str]) -> None:
 
 def parse(argv: list[str]) -> list[str]:
   """Flags, with one sentence for a key, value or file that is wrong."""
+  default = str(Path(__file__).parent / 'configs' / 'default.py')
+  flags.DEFINE_string('workdir', None, 'Folder of the run; by default runs/CONFIG-SCHEME.')
   try:
+    config_flags.DEFINE_config_file('config', default, lock_config=True)
     return app.parse_flags_with_usage(argv)
   except (AttributeError, KeyError, TypeError, ValueError, OSError, flags.Error) as error:
-    sys.exit(f'train.py: error: {" ".join(str(error).split())}')
+    message = str(error).replace('\\n', ' ').replace("\\'", "'").strip('"\'')
+    sys.exit(f'train.py: error: {" ".join(message.split())}')
 
 
 if __name__ == '__main__':

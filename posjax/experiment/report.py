@@ -36,27 +36,27 @@ def _finite(value: Any) -> Any:
 
 
 def print_table(task: Task, scores: Sequence[Score], title: str) -> None:
-  """Prints loss and accuracy at each evaluation length."""
+  """Prints loss and accuracy at each evaluation length, and why there is none."""
   table = Table(title=title, title_justify='left')
-  named = 'right answers' if task.exact else 'right tokens'
-  for name in ('length', 'x trained', task.unit, named, 'scored tokens', ''):
-    table.add_column(name, justify='left' if not name else 'right')
+  for name in ('length', 'x trained', task.unit, 'right answers' if task.exact else 'right'):
+    table.add_column(name, justify='right')
   for score in scores:
     table.add_row(
       f'{score.length}',
       f'{score.length / task.lengths[0]:g}x',
-      _number(score.loss, 3),
-      _number(100 * score.accuracy, 1, ' %'),
-      f'{score.tokens:,}',
-      comment(score),
+      comment(score) or f'{score.loss:.3f}',
+      '-' if comment(score) else f'{100 * score.accuracy:.1f} %',
     )
-  Console().print(table)
+  console = Console()
+  console.print(table)
+  for refused in dict.fromkeys(score.refused for score in scores if score.refused):
+    console.print(f'refused: {refused}', markup=False, highlight=False)
 
 
 def comment(score: Score) -> str:
-  """Why a length has no number, in words."""
+  """Why a length has no number, in words; '' where it has one."""
   if score.refused:
-    return score.refused
+    return 'refused'
   return 'beyond its table' if math.isnan(score.loss) else ''
 
 
@@ -109,7 +109,7 @@ def _draw_lengths(axes, task: Task, scores: Sequence[Score]) -> None:
   for score in scores:
     if comment(score):
       axes.annotate(
-        'beyond its table' if not score.refused else 'refused',
+        comment(score),
         (score.length, 0.5),
         xycoords=('data', 'axes fraction'),
         rotation=90,
@@ -126,7 +126,3 @@ def _draw_positions(axes, task: Task, scores: Sequence[Score]) -> None:
   axes.axvline(task.lengths[0], color='gray', ls='--', lw=1)
   axes.set(title='by position', xlabel='position in the row', ylabel=task.unit)
   axes.legend(title='length', frameon=False)
-
-
-def _number(value: float, digits: int, unit: str = '') -> str:
-  return '-' if math.isnan(value) else f'{value:.{digits}f}{unit}'

@@ -103,7 +103,7 @@ def _answered(model, batch: Mapping[str, np.ndarray], vocabulary, key: jax.Array
   said = batch['weights'][0] > 0
   start, length = int(np.argmax(said)) + 1, int(said.sum())
   prompt = batch['inputs'][:1, :start]
-  answer = generate(model, jax.numpy.asarray(prompt), length, key, temperature=0)
+  answer = generate(model, jax.numpy.asarray(prompt), length, key, temperature=0.0)
   lines = {'question': prompt[0], 'answer': answer[0], 'right': batch['targets'][0][said]}
   show = lambda tokens: ' '.join(vocabulary[int(token)] for token in tokens)
   return '\n'.join(f'{name:8s} {show(tokens)}' for name, tokens in lines.items())
