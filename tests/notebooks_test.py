@@ -1,11 +1,10 @@
 """The notebooks run from top to bottom, and are small."""
 
-import asyncio
 import json
 import os
 import pathlib
+import subprocess
 import sys
-import warnings
 
 import pytest
 
@@ -13,10 +12,19 @@ FOLDER = pathlib.Path(__file__).resolve().parent.parent / 'notebooks'
 NOTEBOOKS = sorted(FOLDER.glob('*.ipynb'))
 every_notebook = pytest.mark.parametrize('path', NOTEBOOKS, ids=lambda path: path.stem)
 
+# In a process of its own: Jupyter's sockets and loops warn, and warnings are errors here.
+EXECUTE = """
+import sys, nbformat
+from nbclient import NotebookClient
+notebook = nbformat.read(sys.argv[1], as_version=4)
+NotebookClient(notebook, kernel_name=sys.argv[2], timeout=300).execute()
+assert all(cell.execution_count for cell in notebook.cells if cell.cell_type == 'code')
+"""
+
 
 @pytest.fixture
-def kernel(tmp_path, monkeypatch):
-  """A kernel of the running interpreter, whatever is installed as `python3`; on one CPU device."""
+def environment(tmp_path):
+  """Where `posjax_test` is a kernel of the running interpreter, on one CPU device."""
   spec = {
     'argv': [sys.executable, '-m', 'ipykernel_launcher', '-f', '{connection_file}'],
     'display_name': 'posjax',
@@ -25,32 +33,17 @@ def kernel(tmp_path, monkeypatch):
   folder = tmp_path / 'kernels' / 'posjax_test'
   folder.mkdir(parents=True)
   (folder / 'kernel.json').write_text(json.dumps(spec))
-  monkeypatch.setenv('JUPYTER_PATH', str(tmp_path), prepend=os.pathsep)
-  monkeypatch.setenv('IPYTHONDIR', str(tmp_path / 'ipython'))  # no one's own startup files
-  monkeypatch.setenv('JAX_PLATFORMS', 'cpu')
-  monkeypatch.delenv('XLA_FLAGS', raising=False)  # the eight simulated devices of conftest.py
-  monkeypatch.delenv('MPLBACKEND', raising=False)  # the kernel draws into the notebook
-  return folder.name
-
-
-def execute(path, kernel):
-  """Runs all cells; raises on the first error."""
-  with warnings.catch_warnings():
-    # The machinery of Jupyter warns of its sockets and loops; the cells run in another process.
-    warnings.simplefilter('ignore')
-    import nbformat
-    from nbclient import NotebookClient
-
-    notebook = nbformat.read(path, as_version=4)
-    resources = {'metadata': {'path': str(path.parent)}}
-    client = NotebookClient(notebook, kernel_name=kernel, timeout=300, resources=resources)
-    return asyncio.run(client.async_execute())
+  # Without what conftest.py sets: eight simulated devices, and pictures that go nowhere.
+  kept = {k: v for k, v in os.environ.items() if k not in ('XLA_FLAGS', 'MPLBACKEND')}
+  ours = {'JUPYTER_PATH': tmp_path, 'IPYTHONDIR': tmp_path / 'ipython', 'JAX_PLATFORMS': 'cpu'}
+  return {**kept, **{name: str(value) for name, value in ours.items()}}
 
 
 @every_notebook
-def test_every_cell_runs(path, kernel):
-  executed = execute(path, kernel)
-  assert all(cell.execution_count for cell in executed.cells if cell.cell_type == 'code')
+def test_every_cell_runs(path, environment):
+  command = [sys.executable, '-c', EXECUTE, path.name, 'posjax_test']
+  result = subprocess.run(command, cwd=path.parent, env=environment, capture_output=True, text=True)
+  assert result.returncode == 0, result.stderr
 
 
 @every_notebook
