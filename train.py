@@ -190,9 +190,11 @@ def parse(argv: list[str]) -> list[str]:
   flags.DEFINE_string('workdir', None, 'Folder of the run; by default runs/CONFIG-SCHEME.')
   try:
     config_flags.DEFINE_config_file('config', default, lock_config=True)
-    return app.parse_flags_with_usage(argv)
+    rest = app.parse_flags_with_usage(argv)
+    flags.FLAGS.config.keys()  # a file that did not load is told at its first use
+    return rest
   except (AttributeError, KeyError, TypeError, ValueError, OSError, flags.Error) as error:
-    message = str(error).replace('\\n', ' ').replace("\\'", "'").strip('"\'')
+    message = str(error).replace('\\n', ' ').replace("\\'", "'")
     sys.exit(f'train.py: error: {" ".join(message.split())}')
 
 

@@ -1,0 +1,175 @@
+"""Losses, scores by length, and samples, against what can be counted by hand."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from flax import nnx
+
+import posjax
+from posjax.experiment import sharding
+from posjax.experiment.data.pipeline import windows
+from posjax.experiment.evaluation import evaluate
+from posjax.experiment.generate import generate
+from posjax.experiment.losses import mean_loss, next_token
+from posjax.experiment.models.transformer import Transformer
+from posjax.experiment.tasks import get_task
+from posjax.experiment.tasks.language_modelling import cut, evaluation_lengths
+
+MODEL = {'num_layers': 1, 'width': 16, 'num_heads': 2}
+
+
+def algorithmic(**changes):
+  arguments = {
+    'seed': 0,
+    'batch_size': 8,
+    'data': 'synthetic:reverse',
+    'shortest': 1,
+    'longest': 4,
+    'eval_factors': (1, 2),
+    'eval_examples': 20,
+  }
+  return get_task('algorithmic')(posjax.get('none'), MODEL, **{**arguments, **changes})
+
+
+class Oracle(nnx.Module):
+  """Knows every target but those it is told to miss; what surrounds it is the real scorer."""
+
+  def __init__(self, answers):
+    self.answers = answers
+
+  def __call__(self, tokens, pos, *, segments, ids_key=None, train_key=None):
+    return 10.0 * jax.nn.one_hot(self.answers(tokens), 20)
+
+
+def reverse_of(tokens):
+  """`<bos> prompt <sep> answer`: what follows each token of the answer. Marks are 0 to 3."""
+  length = tokens.shape[1] // 2 - 1
+  answer = jnp.concatenate([tokens[:, length:0:-1], jnp.full_like(tokens[:, :1], 3)], axis=1)
+  return jnp.concatenate([tokens[:, : length + 1], answer], axis=1)
+
+
+def scored(task, answers, length):
+  graph, state = nnx.split(Oracle(answers))
+  return evaluate(task, graph, state, length, sharding.make_mesh(), jax.random.key(0))
+
+
+def test_every_answer_of_an_oracle_is_right():
+  score = scored(algorithmic(), reverse_of, 4)
+  assert score.accuracy == 1
+  assert score.tokens == 24 * 5  # three batches of 8, four symbols and <eos>
+  assert score.loss == pytest.approx(np.log(np.exp(10) + 19) - 10, abs=1e-6)  # float32 near 10
+
+
+def test_one_wrong_symbol_makes_the_whole_answer_wrong():
+  miss = lambda tokens: reverse_of(tokens).at[::4, 6].set(0)  # every fourth row
+  assert scored(algorithmic(), miss, 4).accuracy == 0.75
+
+
+def test_only_the_answer_is_scored():
+  blind = lambda tokens: reverse_of(tokens).at[:, :5].set(0)  # <bos> and the prompt
+  assert scored(algorithmic(), blind, 4).accuracy == 1
+
+
+def test_padding_reaches_no_loss_even_if_it_is_no_number():
+  model = lambda tokens, pos, **_: jnp.where((tokens == 0)[..., None], jnp.nan, jnp.ones((1, 3, 5)))
+  tokens = jnp.array([[1, 2, 0]])
+  batch = {
+    'inputs': tokens,
+    'targets': tokens,
+    'positions': jnp.arange(3)[None],
+    'segments': jnp.array([[1, 1, 0]]),
+  }
+  assert mean_loss(next_token(model, batch)) == pytest.approx(np.log(5), rel=1e-5)
+
+
+def test_the_mean_loss_is_over_tokens_not_over_rows():
+  logits = jnp.log(jnp.array([[[0.5, 0.5], [0.5, 0.5]], [[0.25, 0.75], [1e-9, 1.0]]]))
+  batch = {
+    'inputs': jnp.zeros((2, 2), jnp.int32),
+    'targets': jnp.zeros((2, 2), jnp.int32),
+    'positions': jnp.zeros((2, 2), jnp.int32),
+    'segments': jnp.array([[1, 1], [1, 0]]),
+  }
+  losses = next_token(lambda *_, **__: logits, batch)
+  expected = (np.log(2) + np.log(2) + np.log(4)) / 3
+  assert mean_loss(losses) == pytest.approx(expected, rel=1e-5)
+
+
+def test_every_length_scores_the_same_targets():
+  text = (bytes(np.random.default_rng(0).integers(97, 122, 1000, dtype=np.uint8)),)
+  whole = list(windows(text, length=64, batch_size=1, count=3))
+  for length in (8, 32, 64):
+    batches = cut(whole, length, rows=2)
+    targets = np.concatenate([batch['targets'].ravel() for batch in batches])
+    np.testing.assert_array_equal(targets, np.concatenate([w['targets'].ravel() for w in whole]))
+    for batch in batches:
+      assert batch['inputs'].shape[1] == length
+      np.testing.assert_array_equal(batch['positions'][0], np.arange(length))
+
+
+@pytest.mark.parametrize('factors', [(), (2, 4), (1, 3, 4), (1, 0)])
+def test_evaluation_lengths_that_cannot_be_cut_from_the_longest_are_refused(factors, unchecked):
+  with pytest.raises(ValueError, match='eval_factors must begin with 1 and divide the largest'):
+    evaluation_lengths(16, factors)
+
+
+def test_rows_that_fill_up_a_batch_for_many_devices_count_for_nothing():
+  one, many = sharding.make_mesh(), sharding.make_mesh(data=8)
+  task = algorithmic(eval_examples=5)
+  graph, state = nnx.split(task.model(nnx.Rngs(0)))
+  scores = [evaluate(task, graph, state, 4, mesh, jax.random.key(0)) for mesh in (one, many)]
+  assert scores[0].tokens == scores[1].tokens
+  assert scores[0].loss == pytest.approx(scores[1].loss, rel=1e-5)
+
+
+def test_greedy_generation_through_the_cache_is_that_of_full_passes():
+  model = Transformer(7, posjax.get('rope+alibi'), **MODEL, rngs=nnx.Rngs(1))
+  prompt = jnp.array([[1, 2, 3], [6, 5, 4]])
+  said = generate(model, prompt, 5, jax.random.key(0), temperature=0.0)
+  tokens = prompt
+  for _ in range(5):
+    logits = model(tokens, jnp.arange(tokens.shape[1]))
+    tokens = jnp.concatenate([tokens, logits[:, -1:].argmax(-1)], axis=1)
+  np.testing.assert_array_equal(said, tokens[:, 3:])
+
+
+def test_samples_follow_the_model_and_the_key():
+  model = Transformer(3, posjax.get('none'), **MODEL, rngs=nnx.Rngs(1))
+  prompt = jnp.zeros((2000, 1), jnp.int32)
+  said = generate(model, prompt, 1, jax.random.key(0))[:, 0]
+  expected = jax.nn.softmax(model(prompt[:1], jnp.arange(1))[0, 0])
+  np.testing.assert_allclose(np.bincount(said, minlength=3) / 2000, expected, atol=0.05)
+  np.testing.assert_array_equal(said, generate(model, prompt, 1, jax.random.key(0))[:, 0])
+
+
+@pytest.mark.parametrize(
+  ('prompt', 'length', 'temperature'), [(0, 1, 1.0), (1, 0, 1.0), (1, 1, -1.0)]
+)
+def test_generation_without_a_prompt_or_a_length_is_refused(prompt, length, temperature, unchecked):
+  model = Transformer(3, posjax.get('none'), **MODEL, rngs=nnx.Rngs(1))
+  tokens = jnp.zeros((1, prompt), jnp.int32)
+  with pytest.raises(ValueError, match='needs a prompt, a length of at least 1'):
+    generate(model, tokens, length, jax.random.key(0), temperature=temperature)
+
+
+@pytest.mark.parametrize(
+  ('changes', 'message'),
+  [
+    ({'data': 'python_docs'}, 'reads synthetic:addition, .*, but got .python_docs'),
+    ({'data': 'synthetic:revers'}, "did you mean 'reverse'"),
+    ({'shortest': 5}, 'shortest <= longest, but got 5, 4'),
+    ({'eval_factors': (2,)}, 'eval_factors must begin with 1'),
+  ],
+)
+def test_an_algorithmic_task_refuses_what_does_not_fit(changes, message, unchecked):
+  with pytest.raises(ValueError, match=message):
+    algorithmic(**changes)
+
+
+def test_evaluation_asks_other_questions_than_training():
+  task = algorithmic()
+  train = next(iter(task.train_batches(0, 1)))
+  rows = {tuple(row) for row in train['inputs'][train['lengths'] == 4].tolist()}
+  asked = {tuple(row) for batch in task.eval_batches(4) for row in batch['inputs'].tolist()}
+  assert not rows & asked
