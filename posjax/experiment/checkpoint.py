@@ -1,7 +1,7 @@
 """Checkpoints of everything that a run is: parameters, optimizer, step, and the data's place."""
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Generator
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +9,7 @@ import orbax.checkpoint as ocp
 
 
 @contextlib.contextmanager
-def manager(folder: Path, keep: int = 2) -> Iterator[ocp.CheckpointManager]:
+def manager(folder: Path, keep: int = 2) -> Generator[ocp.CheckpointManager]:
   """Opens a folder of checkpoints, and waits for unfinished ones at the end.
 
   A checkpoint that was killed half-way is never picked up.

@@ -57,12 +57,10 @@ def evaluate(task: Task, graph: Any, state: Any, length: int, mesh, key) -> Scor
 
 def _totals(task: Task, graph, state, batches: Iterable[Batch], mesh, key):
   score = _scorer(task.losses, task.exact)
-  sums = None
+  sums = (np.zeros(()),) * 4
   for i, batch in enumerate(batches):
-    batch = put_whole(batch, mesh)
-    new = score(graph, state, batch, jax.random.fold_in(key, i))
-    new = [np.asarray(x, np.float64) for x in new]
-    sums = new if sums is None else [a + b for a, b in zip(sums, new, strict=True)]
+    new = score(graph, state, put_whole(batch, mesh), jax.random.fold_in(key, i))
+    sums = tuple(a + np.asarray(b, np.float64) for a, b in zip(sums, new, strict=True))
   return sums
 
 

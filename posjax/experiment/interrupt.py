@@ -3,11 +3,11 @@
 import contextlib
 import signal
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 
 
 @contextlib.contextmanager
-def interrupts() -> Iterator[Callable[[], bool]]:
+def interrupts() -> Generator[Callable[[], bool]]:
   """Within it, Ctrl-C and SIGTERM only set a flag; gives a function that reads it.
 
   A second Ctrl-C interrupts at once. Outside the main thread, signals are left alone.

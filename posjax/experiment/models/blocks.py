@@ -4,6 +4,7 @@ B batch, T tokens, M model width, F feed-forward width, L layers, P layers in on
 repeating pattern.
 """
 
+import functools
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -98,37 +99,27 @@ class Block(nnx.Module):
     train_key: PRNGKey | None = None,
     cache: Cache | None = None,
   ) -> tuple[Float[Array, 'B T M'], Cache | None]:
-    """Returns the tokens' next state, and the cache with them where one is given."""
+    """Returns the tokens' next state, and the cache with them where one is given.
+
+    Raises:
+      ValueError: if a layer that crosses has no memory, or another has one.
+    """
     keys = _keys(train_key, 2 * len(self.norms))
+    tokens = {'segments': segments, 'model_params': model_params}
 
     def attend(y):
       nonlocal cache
       if cache is None:
         order = jnp.arange(y.shape[1], dtype=jnp.int32)
-        return self.attention(
-          y,
-          ids,
-          segments=segments,
-          order=order,
-          model_params=model_params,
-          dropout_key=keys[0],
-        )
-      y, cache = self.attention.extend(y, cache, ids, segments=segments, model_params=model_params)
+        return self.attention(y, ids, order=order, dropout_key=keys[0], **tokens)
+      y, cache = self.attention.extend(y, cache, ids, **tokens)
       return y
 
-    def read(y):
-      unplaced = jnp.zeros((1,), jnp.int32)
-      return self.cross(
-        y,
-        jnp.broadcast_to(unplaced, y.shape[1]),
-        x_kv=memory.x,
-        kv_pos=jnp.broadcast_to(unplaced, memory.x.shape[1]),
-        segments=jnp.ones(y.shape[:2], jnp.int32) if segments is None else segments,
-        kv_segments=memory.segments,
-        dropout_key=keys[2],
-      )
-
-    parts = [attend, self.feed_forward] if self.cross is None else [attend, read, self.feed_forward]
+    parts = [attend, self.feed_forward]
+    if self.cross is not None and memory is not None:
+      parts.insert(1, functools.partial(_read, self.cross, memory, segments, keys[2]))
+    elif self.cross is not None or memory is not None:
+      raise ValueError('Layers that cross need a memory, and no others take one.')
     for i, (part, norm) in enumerate(zip(parts, self.norms, strict=True)):
       x = self._residual(x, part, norm, segments, keys[2 * i + 1])
     return x, cache
@@ -206,6 +197,20 @@ class Stack(nnx.Module):
     blocks = nnx.merge(graph, jax.tree.map(lambda leaf: leaf[0], state))
     empty = tuple(block.attention.init_cache(batch, capacity) for block in blocks)
     return jax.tree.map(lambda leaf: jnp.stack([leaf] * self.repeats), empty)
+
+
+def _read(cross: Attention, memory: Memory, segments, key, x: Array) -> Array:
+  """Cross-attention, which knows no positions; a token reads the source of its own segment."""
+  nowhere = lambda tokens: jnp.zeros(tokens.shape[1], jnp.int32)
+  return cross(
+    x,
+    nowhere(x),
+    x_kv=memory.x,
+    kv_pos=nowhere(memory.x),
+    segments=jnp.ones(x.shape[:2], jnp.int32) if segments is None else segments,
+    kv_segments=memory.segments,
+    dropout_key=key,
+  )
 
 
 def normalize(norm: nnx.Module, x: Array, segments: Array | None, train_key) -> Array:

@@ -165,10 +165,10 @@ class Transformer(nnx.Module):
       segments: 0 for padding.
       memory: an encoder's output, where the layers cross.
     """
-    x, caches = self._run(tokens, ids, caches, segments, memory, None)
-    return self._logits(x), caches
+    x, after = self._run(tokens, ids, caches, segments, memory, None)
+    return self._logits(x), after
 
-  def _run(self, tokens, ids, caches, segments, memory, train_key):
+  def _run(self, tokens, ids, caches, segments, memory, train_key) -> tuple[Any, Any]:
     shared = [parameters() for parameters in self.shared]
     x = self.embedding(tokens) * self.embedding.features**0.5
     for scheme, params, one in zip(self.schemes, shared, ids, strict=True):
@@ -212,9 +212,10 @@ class EncoderDecoder(nnx.Module):
     *,
     rngs: nnx.Rngs,
   ):
-    self.encoder = Transformer(source_vocab, scheme, **{**model, 'causal': False}, rngs=rngs)
-    sides = {'causal': True, 'cross': True}
-    self.decoder = Transformer(target_vocab, scheme, **{**model, **sides}, rngs=rngs)
+    encoder: dict[str, Any] = {**model, 'causal': False}
+    decoder: dict[str, Any] = {**model, 'causal': True, 'cross': True}
+    self.encoder = Transformer(source_vocab, scheme, **encoder, rngs=rngs)
+    self.decoder = Transformer(target_vocab, scheme, **decoder, rngs=rngs)
 
   def __call__(
     self,
