@@ -1,3 +1,4 @@
+import functools
 import itertools
 
 import jax
@@ -9,10 +10,15 @@ import posjax
 from posjax.schemes import randomized
 
 
+@functools.cache
+def _ids(max_length, length=None):
+  return jax.jit(randomized.scheme(max_length, length).ids)
+
+
 def _draws(max_length, pos, count=200, length=None, seed=0):
   """Many rows with the same ids."""
-  ids = jax.jit(randomized.scheme(max_length, length).ids)
-  return np.asarray(ids(jnp.tile(pos, (count, 1)), jax.random.key(seed)))
+  rows = jnp.tile(pos, (count, 1))
+  return np.asarray(_ids(max_length, length)(rows, jax.random.key(seed)))
 
 
 @pytest.mark.parametrize('length', [None, 12, 20])
@@ -51,16 +57,16 @@ def test_a_declared_length_draws_as_many_though_fewer_are_asked():
 
 
 def test_it_draws_one_more_than_the_largest_id_whatever_the_shape():
-  key, ids = jax.random.key(3), randomized.scheme(50).ids
+  key, ids = jax.random.key(3), _ids(50)
   whole = ids(jnp.arange(10)[None], key)
   np.testing.assert_array_equal(ids(jnp.array([[9, 0, 4]]), key), whole[:, jnp.array([9, 0, 4])])
-  declared = randomized.scheme(50, length=10).ids
+  declared = _ids(50, 10)
   np.testing.assert_array_equal(declared(jnp.array([[4]]), key), whole[:, 4:5])
 
 
 def test_equal_ids_stay_equal_in_a_packed_row():
   pos = jnp.array([[0, 1, 2, 3, 0, 1, 2, 0, 0, 1]])
-  drawn = np.asarray(randomized.scheme(100).ids(pos, jax.random.key(0)))[0]
+  drawn = np.asarray(_ids(100)(pos, jax.random.key(0)))[0]
   for one in range(4):
     assert len(set(drawn[np.asarray(pos[0]) == one])) == 1
   assert len(set(drawn)) == 4
@@ -68,7 +74,7 @@ def test_equal_ids_stay_equal_in_a_packed_row():
 
 def test_more_tokens_than_positions_fit_when_the_length_is_declared():
   pos = jnp.tile(jnp.arange(4), 5)[None]
-  drawn = randomized.scheme(8, length=4).ids(pos, jax.random.key(0))
+  drawn = _ids(8, 4)(pos, jax.random.key(0))
   np.testing.assert_array_equal(drawn, jnp.tile(drawn[:, :4], (1, 5)))
   assert drawn.min() >= 0
 
@@ -80,11 +86,11 @@ def test_rows_differ():
 
 def test_a_key_decides_and_another_decides_otherwise():
   pos = jnp.arange(10)
-  ids = jax.jit(randomized.scheme(1000).ids)
+  ids = _ids(1000)
   first = ids(pos, jax.random.key(1))
   np.testing.assert_array_equal(first, ids(pos, jax.random.key(1)))
   assert (first != ids(pos, jax.random.key(2))).any()
-  np.testing.assert_array_equal(first, randomized.scheme(1000).ids(pos, jax.random.PRNGKey(1)))
+  np.testing.assert_array_equal(first, _ids(1000)(pos, jax.random.PRNGKey(1)))
 
 
 def test_without_a_key_ids_stay():
@@ -95,7 +101,7 @@ def test_without_a_key_ids_stay():
 
 def test_drawing_all_positions_is_the_identity():
   pos = jnp.array([[3, 0, 1, 2, 2], [0, 1, 2, 3, 0]])
-  drawn = randomized.scheme(4, length=4).ids(pos, jax.random.key(0))
+  drawn = _ids(4, 4)(pos, jax.random.key(0))
   np.testing.assert_array_equal(drawn, pos)
 
 
@@ -111,7 +117,7 @@ def test_ids_that_were_not_drawn_become_minus_1_and_nan_in_a_table(key):
 
 
 def test_ids_beyond_max_length_become_minus_1_when_the_length_is_not_declared(key):
-  drawn = randomized.scheme(4).ids(jnp.array([0, 3, 4, 2**31 - 1]), key)
+  drawn = _ids(4)(jnp.array([0, 3, 4, 2**31 - 1]), key)
   np.testing.assert_array_equal(drawn, [0, 3, -1, -1])
 
 
@@ -125,9 +131,9 @@ def test_a_subset_of_a_traced_size_has_that_size():
 @pytest.mark.parametrize('dtype', [jnp.int8, jnp.uint32])
 def test_the_draw_is_int32_for_all_integers(dtype):
   pos = jnp.array([0, 100, 127]).astype(dtype)
-  drawn = randomized.scheme(1000).ids(pos, jax.random.key(0))
+  drawn = _ids(1000)(pos, jax.random.key(0))
   assert drawn.dtype == jnp.int32
-  expected = randomized.scheme(1000).ids(jnp.array([0, 100, 127]), jax.random.key(0))
+  expected = _ids(1000)(jnp.array([0, 100, 127]), jax.random.key(0))
   np.testing.assert_array_equal(drawn, expected)
 
 
