@@ -15,7 +15,7 @@ from tests.toy_schemes import TOYS
 
 BATCH, LENGTH, WIDTH = 2, 9, 12
 TOLERANCE = 1e-5
-LINES = ('none', 'rope', 'alibi', 'rope(base=100.)+alibi')
+LINES = ('rope', 'alibi', 'rope(base=100.)+alibi')
 LONGEST = 'forgetful+rope+two_tables'
 CHAINED = posjax.chain(TOYS['forgetful'].scheme, posjax.get('rope'), TOYS['two_tables'].scheme)
 TOY_NAMES = [name for name in TOYS if name != 'waves']  # its heads are complex: no projection is
@@ -57,7 +57,10 @@ def by_chunks(layer, x, pos, chunks, capacity=None, segments=None):
   return jnp.concatenate(out, axis=1)
 
 
-@pytest.mark.parametrize('name', SCHEMES)
+MECHANISMS = ('rope(base=100.)+alibi', 'forgetful', 'counted', 'two_tables', 'streets')
+
+
+@pytest.mark.parametrize('name', [*MECHANISMS, 'shared_table', 'wide', LONGEST])
 def test_token_by_token_is_one_causal_pass(name):
   one = layer(SCHEMES[name])
   x, pos = stream(SCHEMES[name])
