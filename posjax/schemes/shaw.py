@@ -139,5 +139,6 @@ def scheme(
   def sums(params, weights, q_at, k_at):
     return value_sums(params['values'], weights, index(q_at, k_at, max_distance))
 
-  places = {**({'logits': logits} if keys else {}), **({'values': sums} if values else {})}
-  return Scheme(init=init, axes=1, **places)
+  made = Scheme(init=init, axes=1)
+  made = made._replace(logits=logits) if keys else made
+  return made._replace(values=sums) if values else made
