@@ -5,6 +5,7 @@ leading axes, and K divides H. `True` in a mask means "may attend". A query that
 zeros, and gives zero gradients.
 """
 
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -91,7 +92,7 @@ def attend(
   if implementation not in (None, 'dense'):
     raise ValueError(f"The implementation must be None or 'dense', but got {implementation!r}.")
   border.check_heads(q, k, v)
-  border.check_scheme(scheme, q_at, k_at)
+  border.check_scheme(scheme, params, q_at, k_at)
   if causal or window is not None:
     border.check_order(scheme, q, q_pos, k_pos, q_order, k_order)
   border.check_segments(q_segments, k_segments)
@@ -122,7 +123,8 @@ def dense(
   logits = scores(scheme, params, q, k, rules, seen)
   weights = jnp.where(seen, _softmax(logits, sinks), 0)
   if rules.dropout_rate:
-    weights *= kept(dropout_key, rules.dropout_rate, logits.shape[:2], q.index, k.index)
+    heads = (logits.shape[0], logits.shape[1])
+    weights *= kept(dropout_key, rules.dropout_rate, heads, q.index, k.index)
   return mix(scheme, params, weights, v, q, k)
 
 
@@ -132,8 +134,8 @@ def scores(scheme, params, q: Side, k: Side, rules: Rules, seen) -> Float[Array,
   if 'S' in scheme.whole:
     logits = jnp.where(seen, logits, _UNSEEN)
   logits = scheme.logits(params, logits, q.raw, k.raw, q.at, k.at)  # place 3
-  if scheme.bias:
-    logits = logits + bias(scheme, params, q.pos, k.pos)  # place 3, by distance alone
+  if scheme.bias is not None:
+    logits = logits + bias(scheme.bias, params, q.pos, k.pos)  # place 3, by distance alone
   if jnp.iscomplexobj(logits):
     raise ValueError('The logits of complex q and k are complex, and no scheme makes them real.')
   if rules.logit_cap is not None:
@@ -141,10 +143,21 @@ def scores(scheme, params, q: Side, k: Side, rules: Rules, seen) -> Float[Array,
   return jnp.where(seen, logits, _UNSEEN)
 
 
-def bias(scheme: Scheme, params: Params, q_pos: Ids, k_pos: Ids) -> Float[Array, 'b H T S']:
-  """`scheme.bias` at every pair's distance, positive where the key lies back."""
+def bias(
+  of: Callable[..., Array], params: Params, q_pos: Ids, k_pos: Ids
+) -> Float[Array, 'b H T S']:
+  """A scheme's bias at every pair's distance, positive where the key lies back.
+
+  Raises:
+    ValueError: if it does not return one number for each head and pair.
+  """
   distance = q_pos[:, :, None] - k_pos[:, None]
-  return jnp.moveaxis(scheme.bias(params, distance), 0, 1)
+  per_head = of(params, distance)
+  heads, pairs = per_head.shape[:1], (distance.shape[0], q_pos.shape[1], k_pos.shape[1])
+  if per_head.shape != heads + pairs:
+    expected = f'[H, {", ".join(map(str, pairs))}]'
+    raise ValueError(f'bias must return {expected}, heads first, but got {per_head.shape}.')
+  return jnp.moveaxis(per_head, 0, 1)
 
 
 def mix(scheme, params, weights, v, q: Side, k: Side) -> Inexact[Array, 'B T H E']:

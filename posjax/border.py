@@ -55,8 +55,20 @@ def check_heads(q: Array, k: Array, v: Array) -> None:
     )
 
 
-def check_scheme(scheme: Scheme, q_at, k_at) -> None:
-  """What a scheme needs from its caller: the prepared sides."""
+def check_scheme(scheme: Scheme, params: Params, q_at, k_at) -> None:
+  """What a scheme needs from its caller: its parameters, and the prepared sides."""
+  parts = scheme.parts or (scheme,)
+  each = params if scheme.parts else (params,)
+  if scheme.parts and not (isinstance(params, tuple) and len(params) == len(parts)):
+    raise ValueError(
+      f'The parameters of a chain must be a tuple of {len(parts)} dicts, as from '
+      f'posjax.init(scheme, key, dims), but got {type(params).__name__}.'
+    )
+  for part, one in zip(parts, each, strict=True):
+    if not one and (declares(part, 'init') or declares(part, 'init_model')):
+      raise ValueError(
+        'The scheme has parameters, posjax.init(scheme, key, dims), but params hold none.'
+      )
   if declares(scheme, 'prepare') and (q_at is None or k_at is None):
     raise ValueError(
       'The scheme prepares its sides, so q_at and k_at must be given: '
@@ -70,8 +82,8 @@ def check_order(scheme: Scheme, q: Array, q_pos: Ids, k_pos: Ids, q_order, k_ord
     return
   if declares(scheme, 'ids'):
     raise ValueError(
-      'The scheme changes the ids, so causal and window need q_order and k_order: the index '
-      'of each token in its stream.'
+      'The scheme changes the ids, so causal and window need q_order and k_order (order, in a '
+      'layer): the index of each token in its stream.'
     )
   several = [pos.shape[-1] for pos in (q_pos, k_pos) if pos.ndim == q.ndim - 1]
   if scheme.axes > 1 or (scheme.axes == 0 and several):
@@ -160,9 +172,11 @@ def mask(given: Bool[Array, '...'], q: Array, k: Array) -> Bool[Array, 'b h T S'
 
 
 def _tokens(name: str, ids: Array, leading: tuple[int, ...], length: int, axes: int) -> Array:
-  """Ids, order or segments as [b, T] or [b, T, n]."""
-  if not (jnp.issubdtype(ids.dtype, jnp.integer) or ids.dtype in (jnp.float32, jnp.float64)):
-    raise TypeError(f'{name} must be integers or float32, but got {ids.dtype}.')
+  """Ids, order or segments as [b, T] or [b, T, n]; narrow integers as int32."""
+  if jnp.issubdtype(ids.dtype, jnp.integer) and jnp.can_cast(ids.dtype, jnp.int32):
+    ids = ids.astype(jnp.int32)  # a distance of int8 or uint8 would wrap
+  elif ids.dtype not in (jnp.int64, jnp.float32, jnp.float64):
+    raise TypeError(f'{name} must be signed integers or float32, but got {ids.dtype}.')
   many = axes > 1 or (axes == 0 and ids.ndim == len(leading) + 2)
   tail = ids.shape[-1:] if many else ()
   lead = ids.shape[: ids.ndim - 1 - len(tail)]

@@ -201,7 +201,9 @@ def _check_fit(cache: Cache, new: Cache) -> None:
 
 def _each(f, *caches: Cache, length: Int[Array, '']) -> Cache:
   """`f` on every array with tokens along axis 1."""
-  return Cache(*jax.tree.map(f, *(cache[:-1] for cache in caches)), length)
+  *tokens, _ = zip(*caches, strict=True)  # all fields but length
+  k, v, at, pos, order, segments = (jax.tree.map(f, *field) for field in tokens)
+  return Cache(k, v, at, pos, order, segments, length)
 
 
 def _write(cache: Cache, new: Cache, slot: Int[Array, '']) -> Cache:

@@ -63,7 +63,7 @@ def _member(node: ast.expr, expression: str) -> Scheme:
   arguments = [_literal(a, expression) for a in call.args]
   if any(k.arg is None for k in call.keywords):
     raise ValueError(f'A scheme takes no ** arguments, but got {expression!r}.')
-  named = {k.arg: _literal(k.value, expression) for k in call.keywords}
+  named = {str(k.arg): _literal(k.value, expression) for k in call.keywords}
   if len(named) < len(call.keywords):
     raise ValueError(f'Each argument must be given once, but got {expression!r}.')
   signature = inspect.signature(make)

@@ -152,7 +152,9 @@ def attention(
 
 def _attend(layer, params, heads, queries, keys, mask=None, sinks=None, dropout_key=None):
   return attend(
-    *heads,
+    heads.q,
+    heads.k,
+    heads.v,
     layer.scheme,
     params,
     q_pos=queries.pos,
@@ -240,9 +242,10 @@ def extend(
   axes = cache.pos.shape[2] if cache.pos.ndim == 3 else 1
   ones = jnp.ones((batch, tokens), jnp.int32)
   segments = ones if new.segments is None else _rows('segments', new.segments, batch, tokens, 1)
+  segments = segments.astype(jnp.int32)
   new = new._replace(
     pos=_rows('pos', new.pos, batch, tokens, axes),
-    segments=segments.astype(jnp.int32),
+    segments=segments,
     order=cache.length + jnp.arange(tokens, dtype=jnp.int32),
   )
   params, new = _prepare(layer.scheme, params, new, caches.last(cache))
@@ -252,7 +255,7 @@ def extend(
     heads.v,
     new.at,
     new.pos,
-    new.segments,
+    segments,
     window=layer.window,
     sorted_slots='S' in layer.scheme.whole,
   )
@@ -276,7 +279,8 @@ def _prepare(scheme: Scheme, params: Params, tokens: Tokens, last: At) -> tuple[
   if not declares(scheme, 'prepare'):
     return params, tokens
   axes = scheme.axes or (tokens.pos.shape[-1] if tokens.pos.ndim == 3 else 1)
-  pos = _rows('pos', tokens.pos, *tokens.x.shape[:2], axes)
+  batch, length = tokens.x.shape[:2]
+  pos = _rows('pos', tokens.pos, batch, length, axes)
   params, at = scheme.prepare(params, tokens.x, pos, last)
   return params, tokens._replace(at=at)
 

@@ -195,13 +195,14 @@ class Attention(nn.Module):
     return Heads(self.query(x), self.key(x_kv), self.value(x_kv))
 
   def _sinks(self):
-    return self.sink_logits.astype(jnp.float32) if self.sinks else None
+    held: Any = self.sink_logits if self.sinks else None
+    return None if held is None else held.astype(jnp.float32)
 
   @nn.nowrap
   def _annotated(self, init, letters):
     if self.sharding is None:
       return init
-    names = tuple(self.sharding['MHD'.index(letter)] for letter in letters)
+    names: Any = tuple(self.sharding['MHD'.index(letter)] for letter in letters)
     return nn.with_partitioning(init, names)
 
   @nn.nowrap

@@ -32,6 +32,29 @@ class Constant(nnx.Variable):
   """What `scheme.fixed` names: stored with the weights, and no `nnx.Param`, so never trained."""
 
 
+class Parameters(nnx.Module):
+  """A scheme's parameters where a model holds them: those of `init_model`, for all its layers.
+
+  Trained ones are `nnx.Param`, constants `Constant`. Call it for what the scheme's functions and
+  `Attention(model_params=False)` take.
+
+  Example:
+    >>> import posjax
+    >>> scheme, dims = posjax.get('t5'), posjax.Dims(width=8, num_heads=2, head_dim=4)
+    >>> shared = Parameters(scheme, scheme.init_model(jax.random.key(0), dims))
+    >>> shared()['table'].shape
+    (32, 2)
+  """
+
+  def __init__(self, scheme: Scheme, params: Params):
+    self.scheme = scheme
+    self.held = nnx.data(_variables(scheme, params))
+
+  def __call__(self) -> Params:
+    """The parameters: a dict of arrays; for a chain, a tuple of dicts."""
+    return layers.unnamed(self.scheme, _arrays(self.held))
+
+
 class Attention(nnx.Module):
   """Self- or cross-attention in which a scheme says where position enters.
 

@@ -86,11 +86,17 @@ def test_what_does_not_fit_is_refused_with_what_was_expected_and_got(options, me
     ),
     (
       {'q_pos': ids(3, dtype=jnp.bfloat16)},
-      r'^q_pos must be integers or float32, but got bfloat16',
+      r'^q_pos must be signed integers or float32, but got bfloat16',
     ),
-    ({'k_pos': ids(5, dtype=jnp.float16)}, r'^k_pos must be integers or float32, but got float16'),
-    ({'k_pos': ids(5, dtype=bool)}, r'^k_pos must be integers or float32, but got bool\.$'),
-    ({'q_order': ids(3, dtype=jnp.bfloat16)}, r'^q_order must be integers or float32, but got'),
+    (
+      {'k_pos': ids(5, dtype=jnp.float16)},
+      r'^k_pos must be signed integers or float32, but got float16',
+    ),
+    ({'k_pos': ids(5, dtype=bool)}, r'^k_pos must be signed integers or float32, but got bool\.$'),
+    (
+      {'q_order': ids(3, dtype=jnp.bfloat16)},
+      r'^q_order must be signed integers or float32, but got',
+    ),
     (
       {'q_segments': ids(3, dtype=jnp.float32), 'k_segments': ids(5)},
       r'^q_segments must be integers, but got float32\.$',
@@ -157,14 +163,14 @@ def test_a_scheme_that_prepares_wants_both_sides():
     with pytest.raises(
       ValueError, match=r'prepares its sides, so q_at and k_at must be given: par'
     ):
-      attend(scheme=GATES, params={}, **given)
+      attend(scheme=GATES, params=PARAMS, **given)
 
 
 @pytest.mark.parametrize('shape', [(2, 4, 4), (3, 3, 4), (3, 4), (2,)])
 def test_prepared_sides_begin_with_the_tokens(shape):
   side = {'total': jnp.zeros((2, 5, 4))}
   with pytest.raises(ValueError, match=r'^q_at must begin with \(2, 3\), but got \('):
-    attend(scheme=GATES, params={}, q_at={'total': jnp.zeros(shape)}, k_at=side)
+    attend(scheme=GATES, params=PARAMS, q_at={'total': jnp.zeros(shape)}, k_at=side)
 
 
 def test_errors_come_when_traced_and_not_when_run():
@@ -193,3 +199,35 @@ def test_a_side_holds_what_travels_with_its_tokens_flattened():
     np.testing.assert_array_equal(field, jnp.arange(5)[None])
   np.testing.assert_array_equal(side.segments, jnp.ones((1, 5)))
   np.testing.assert_array_equal(side.index, jnp.arange(5))
+
+
+def test_parameters_that_are_missing_are_asked_for(unchecked):
+  with pytest.raises(ValueError, match=r'has parameters, posjax\.init.*, but params hold none'):
+    attend(params={})
+  chained = posjax.get('rope+alibi')
+  with pytest.raises(ValueError, match=r'a tuple of 2 dicts, as from posjax\.init.*but got dict'):
+    attend(scheme=chained, params=PARAMS)
+  with pytest.raises(ValueError, match='but params hold none'):
+    attend(scheme=chained, params=({}, {}))
+
+
+def test_a_bias_without_its_heads_is_refused(unchecked):
+  flat = posjax.Scheme(bias=lambda params, distance: -abs(distance).astype(jnp.float32))
+  with pytest.raises(ValueError, match=r'bias must return \[H, 1, 3, 5\], heads first, but got'):
+    attend(scheme=flat, params={})
+
+
+def test_narrow_ids_are_widened_before_they_can_wrap():
+  """127 - (-128) is 255, which int8 cannot hold; 3 - 5 is -2, which uint8 cannot."""
+  wide = attend(q_pos=jnp.array([127, 3, 0]), k_pos=jnp.array([-128, 5, 0, 1, 2]))
+  for dtype in (jnp.int8, jnp.int16):
+    ids = {'q_pos': jnp.array([127, 3, 0], dtype), 'k_pos': jnp.array([-128, 5, 0, 1, 2], dtype)}
+    np.testing.assert_array_equal(attend(**ids), wide)
+  unsigned = {'q_pos': jnp.arange(3, dtype=jnp.uint8), 'k_pos': jnp.arange(5, dtype=jnp.uint8)}
+  signed = {'q_pos': jnp.arange(3), 'k_pos': jnp.arange(5)}
+  np.testing.assert_array_equal(attend(**unsigned), attend(**signed))
+
+
+def test_unsigned_ids_that_no_signed_one_holds_are_refused(unchecked):
+  with pytest.raises(TypeError, match='k_pos must be signed integers or float32, but got uint32'):
+    attend(k_pos=jnp.arange(5, dtype=jnp.uint32))

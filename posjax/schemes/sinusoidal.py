@@ -127,7 +127,7 @@ def scheme(
       raise ValueError(f'The {axes} axes must divide the width, but got {width}.')
     layout = {'interleaved': interleaved, 'cos_first': cos_first, 'endpoint': endpoint}
     code = encoding(pos, width // axes, base, **layout)
-    code = code.reshape(*code.shape[:2], width)
-    return (x + code).astype(x.dtype)
+    code = code.reshape(*pos.shape[: pos.ndim - (axes > 1)], width)
+    return (x + jnp.broadcast_to(code, x.shape)).astype(x.dtype)
 
   return Scheme(embed=embed, axes=axes)

@@ -202,3 +202,11 @@ def test_errors_say_what_is_wrong():
     scheme(axes=3).embed({}, jnp.zeros((1, 2, 8)), None, jnp.zeros((1, 2, 3), jnp.int32))
   with pytest.raises(ValueError, match='2 x 2 blocks, but the width is 5'):
     sinusoidal.shift_matrix(1, 5)
+
+
+def test_ids_for_all_rows_are_those_of_each_row():
+  x = jnp.ones((2, 3, 8))
+  pos = jnp.arange(3)
+  rows = jnp.broadcast_to(pos, (2, 3))
+  embed = scheme().embed
+  np.testing.assert_array_equal(embed({}, x, None, pos), embed({}, x, None, rows))

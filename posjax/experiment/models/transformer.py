@@ -15,7 +15,7 @@ from jaxtyping import Array, Float, Int
 
 from posjax.cache import Cache
 from posjax.experiment.models.blocks import Layer, Memory, Stack, named, normalize
-from posjax.experiment.models.parameters import Parameters
+from posjax.nnx import Parameters
 from posjax.scheme import Dims, Ids, PRNGKey, Scheme
 
 
