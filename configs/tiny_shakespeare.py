@@ -16,7 +16,6 @@ def get_config() -> ConfigDict:
   c.scheme = 'rope'
   c.steps = 600
   c.task.data = 'file:tiny_shakespeare'
-  c.task.eval_tokens = 32_768
   c.task.prompt = 'ROMEO:\n'
   c.model.dropout_rate = 0.1
   return c

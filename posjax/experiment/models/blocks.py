@@ -135,7 +135,8 @@ class Stack(nnx.Module):
   """L blocks: a pattern of layers, repeated, run by one scan over the repetitions.
 
   Parameters of equal layers are stacked along a leading axis of L / P. `remat` recomputes each
-  period in the backward pass instead of keeping its activations.
+  period in the backward pass instead of keeping its activations. `unroll` periods are compiled as
+  one step of the scan: more of them run faster on a CPU, and compile longer.
   """
 
   def __init__(
@@ -144,6 +145,7 @@ class Stack(nnx.Module):
     num_layers: int,
     *,
     remat: bool = False,
+    unroll: int = 1,
     rngs: nnx.Rngs,
     **block: Any,
   ):
@@ -160,7 +162,7 @@ class Stack(nnx.Module):
 
     self.periods = period(rngs)
     self.repeats = repeats
-    self.remat = remat
+    self.remat, self.unroll = remat, unroll
 
   def __call__(
     self,
@@ -187,7 +189,7 @@ class Stack(nnx.Module):
 
     keys = None if train_key is None else jax.random.split(train_key, self.repeats)
     body = jax.checkpoint(period) if self.remat else period
-    x, (statistics, caches) = jax.lax.scan(body, x, (state, keys, caches))
+    x, (statistics, caches) = jax.lax.scan(body, x, (state, keys, caches), unroll=self.unroll)
     nnx.update(self.periods, statistics)
     return x, caches
 

@@ -40,6 +40,7 @@ class Transformer(nnx.Module):
     dropout_rate: of attention weights and of what each part adds.
     tied: whether the output layer is the embedding, transposed.
     remat: recompute activations in the backward pass.
+    unroll: how many periods of the pattern one step of the scan over layers runs.
     rngs: a stream for `params`.
 
   Raises:
@@ -66,6 +67,7 @@ class Transformer(nnx.Module):
     dropout_rate: float = 0.0,
     tied: bool = True,
     remat: bool = False,
+    unroll: int = 1,
     rngs: nnx.Rngs,
   ):
     if width % num_heads:
@@ -93,6 +95,7 @@ class Transformer(nnx.Module):
       gated=gated,
       dropout_rate=dropout_rate,
       remat=remat,
+      unroll=unroll,
       rngs=rngs,
     )
     self.norm = named(nnx, norm, 'norm')(width, rngs=rngs) if pre_norm else None
