@@ -6,9 +6,12 @@ The work folder gets config.json, metrics.jsonl, TensorBoard events, checkpoints
 report.png. The same command again resumes, to the same losses, bit for bit.
 """
 
+import functools
 import json
+import re
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -20,9 +23,12 @@ from ml_collections import ConfigDict, config_flags
 import posjax
 from posjax.experiment import checkpoint, optimizer, report, sharding, training
 from posjax.experiment.evaluation import Score, evaluate
+from posjax.experiment.flags import parse
 from posjax.experiment.interrupt import interrupts
-from posjax.experiment.record import Bar, Record, read, write_json
+from posjax.experiment.record import Bar, Record, check_workdir, read, write_json
 from posjax.experiment.tasks import Task, get_task
+
+DEFAULT = Path(__file__).parent / 'configs' / 'default.py'
 
 
 class Setup(NamedTuple):
@@ -48,16 +54,24 @@ class Result(NamedTuple):
   sample: str
 
 
-def train(config: ConfigDict, workdir: str | Path) -> Result | None:
-  """Trains, or goes on training, and reports. None if it was interrupted (and saved)."""
-  return run(setup(config, workdir))
+def train(
+  config: ConfigDict, workdir: str | Path, schemes: Sequence[posjax.Scheme] = ()
+) -> Result | None:
+  """Trains, or goes on training, and reports. None if it was interrupted (and saved).
+
+  Args:
+    config: as in configs/default.py.
+    workdir: the folder of the run.
+    schemes: of your own, repeated over the layers; config.scheme is then only their name.
+  """
+  return run(setup(config, workdir, schemes))
 
 
-def setup(config: ConfigDict, workdir: str | Path) -> Setup:
+def setup(config: ConfigDict, workdir: str | Path, schemes: Sequence[posjax.Scheme] = ()) -> Setup:
   """Builds the run. Raises ValueError, TypeError or OSError for whatever the config gets wrong."""
   workdir = Path(workdir)
-  check_workdir(config, workdir)
-  schemes = [posjax.get(expression) for expression in config.scheme.split('|')]
+  check_workdir(config.to_json_best_effort(), workdir)
+  schemes = tuple(schemes) or [posjax.get(line) for line in config.scheme.split('|')]
   mesh = sharding.make_mesh(**config.mesh)
   sharding.check_batch(config.batch_size, mesh)
   for key in ('log_every', 'eval_every', 'checkpoint_every'):
@@ -76,25 +90,12 @@ def setup(config: ConfigDict, workdir: str | Path) -> Setup:
   return Setup(config, workdir, task, mesh, graph, state, step, data)
 
 
-def check_workdir(config: ConfigDict, workdir: Path) -> None:
-  """A folder holds one run: another config must not go on where this one stopped."""
-  path = workdir / 'config.json'
-  if not path.exists():
-    return
-  there, here = json.loads(path.read_text()), json.loads(config.to_json_best_effort())
-  differ = [key for key in sorted({*there, *here}) if there.get(key) != here.get(key)]
-  if differ:
-    raise ValueError(
-      f'{workdir} holds a run with another {", ".join(differ)}; give another --workdir.'
-    )
-
-
 def run(prepared: Setup) -> Result | None:
   """Steps, records, evaluates and saves, from wherever the work folder stands to the end."""
   config, workdir, task, mesh, _, state, step_fn, data = prepared
   workdir.mkdir(parents=True, exist_ok=True)
   write_json(workdir / 'config.json', json.loads(config.to_json_best_effort()))
-  introduce(prepared)
+  report.introduce(task, config.scheme, state.params, workdir)
   with checkpoint.manager(workdir / 'checkpoints') as checkpoints, interrupts() as stopped:
     start, state = checkpoint.restore(checkpoints, state, data)
     with Record(workdir, start) as record, Bar(start, config.steps, task.unit) as bar:
@@ -106,7 +107,7 @@ def run(prepared: Setup) -> Result | None:
         state, loss = step_fn(state, batch, done)
         tokens += batch['inputs'].size
         if done % config.log_every == 0 or done == config.steps:
-          values = {'loss': check_loss(loss, done) * task.per_nat}
+          values = {'loss': training.finite(loss, done) * task.per_nat}
           values['tokens_per_second'] = tokens / (time.monotonic() - clock)
           record.write(done, **values)
           bar.update(done, values)
@@ -122,25 +123,6 @@ def run(prepared: Setup) -> Result | None:
           bar.say(f'stopped after step {done}, and saved: the same command resumes')
           return None
   return finish(prepared, state)
-
-
-def introduce(prepared: Setup) -> None:
-  """Says what is about to be trained, and on what."""
-  size = sum(leaf.size for leaf in jax.tree.leaves(prepared.state.params))
-  facts = {'scheme': prepared.config.scheme, 'parameters': f'{size:,}', **prepared.task.facts}
-  for name, value in {**facts, 'work folder': prepared.workdir}.items():
-    print(f'{name:>16}  {value}')
-
-
-def check_loss(loss: jax.Array, step: int) -> float:
-  """The loss as a number, which it must be."""
-  value = float(loss)
-  if value != value:
-    raise FloatingPointError(
-      f'The loss is not a number after step {step}: positions lie beyond a table of the scheme, or '
-      'the learning rate is too high.'
-    )
-  return value
 
 
 def judge(prepared: Setup, state: training.State, length: int) -> Score:
@@ -173,7 +155,8 @@ def main(argv: list[str]) -> None:
   logging.set_verbosity(logging.WARNING)  # orbax tells every file otherwise
   config = flags.FLAGS.config
   name = Path(config_flags.get_config_filename(flags.FLAGS['config'])).stem
-  workdir = flags.FLAGS.workdir or Path('runs', f'{name}-{config.scheme}'.replace('/', '_'))
+  scheme = re.sub(r'[^\w.=+-]+', '_', config.scheme).strip('_')  # what no shell must quote
+  workdir = flags.FLAGS.workdir or Path('runs', f'{name}-{scheme}')
   try:
     prepared = setup(config, workdir)
   except (ValueError, TypeError, OSError) as error:
@@ -184,19 +167,5 @@ def main(argv: list[str]) -> None:
     sys.exit(f'train.py: error: {error}')
 
 
-def parse(argv: list[str]) -> list[str]:
-  """Flags, with one sentence for a key, value or file that is wrong."""
-  default = str(Path(__file__).parent / 'configs' / 'default.py')
-  flags.DEFINE_string('workdir', None, 'Folder of the run; by default runs/CONFIG-SCHEME.')
-  try:
-    config_flags.DEFINE_config_file('config', default, lock_config=True)
-    rest = app.parse_flags_with_usage(argv)
-    flags.FLAGS.config.keys()  # a file that did not load is told at its first use
-    return rest
-  except (AttributeError, KeyError, TypeError, ValueError, OSError, flags.Error) as error:
-    message = str(error).replace('\\n', ' ').replace("\\'", "'")
-    sys.exit(f'train.py: error: {" ".join(message.split())}')
-
-
 if __name__ == '__main__':
-  app.run(main, flags_parser=parse)
+  app.run(main, flags_parser=functools.partial(parse, default=DEFAULT))

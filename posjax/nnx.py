@@ -35,15 +35,8 @@ class Constant(nnx.Variable):
 class Parameters(nnx.Module):
   """A scheme's parameters where a model holds them: those of `init_model`, for all its layers.
 
-  Trained ones are `nnx.Param`, constants `Constant`. Call it for what the scheme's functions and
-  `Attention(model_params=False)` take.
-
-  Example:
-    >>> import posjax
-    >>> scheme, dims = posjax.get('t5'), posjax.Dims(width=8, num_heads=2, head_dim=4)
-    >>> shared = Parameters(scheme, scheme.init_model(jax.random.key(0), dims))
-    >>> shared()['table'].shape
-    (32, 2)
+  Trained ones are `nnx.Param`, constants `Constant`. Called, it gives what `Attention` takes:
+  `layer(x, pos, model_params=shared())` where `shared = Parameters(scheme, init_model(...))`.
   """
 
   def __init__(self, scheme: Scheme, params: Params):

@@ -10,7 +10,7 @@ from flax import nnx
 from jax.sharding import AxisType, NamedSharding, PartitionSpec
 
 import posjax
-from posjax.nnx import Attention, Constant
+from posjax.nnx import Attention, Constant, Parameters
 from tests.loops import error
 from tests.toy_schemes import TOYS
 
@@ -233,3 +233,15 @@ def test_heads_default_to_one_key_head_each_and_no_positions(x):
   assert one.key.kernel[...].shape == (16, 4, 4)
   moved = functools.partial(jnp.roll, shift=2, axis=1)  # an encoder without positions
   assert error(one(moved(x), POS), moved(run(one, x, POS))) < TOLERANCE
+
+
+def test_a_model_holds_shared_parameters_trained_apart_from_constants():
+  scheme, dims = posjax.get('t5+alibi'), posjax.Dims(8, 2, 4)
+  shared = Parameters(scheme, posjax.init(scheme, jax.random.key(0), dims))
+  trained = jax.tree.leaves(nnx.state(shared, nnx.Param))
+  constant = jax.tree.leaves(nnx.state(shared, Constant))
+  assert [x.shape for x in trained] == [(32, 2)]
+  assert [x.shape for x in constant] == [(2,)]
+  table, slopes = shared()
+  assert table['table'].shape == (32, 2)
+  np.testing.assert_allclose(slopes['slopes'], [2**-4, 2**-8])

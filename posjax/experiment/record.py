@@ -51,6 +51,27 @@ def read(path: Path) -> list[dict[str, Any]]:
   return [json.loads(line) for line in lines]
 
 
+def check_workdir(config: str, workdir: Path) -> None:
+  """A folder holds one run: another config must not go on where this one stopped.
+
+  Args:
+    config: as JSON.
+    workdir: the folder, which need not exist.
+
+  Raises:
+    ValueError: if the folder holds a run with another config.
+  """
+  path = workdir / 'config.json'
+  if not path.exists():
+    return
+  there, here = json.loads(path.read_text()), json.loads(config)
+  differ = [key for key in sorted({*there, *here}) if there.get(key) != here.get(key)]
+  if differ:
+    raise ValueError(
+      f'{workdir} holds a run with another {", ".join(differ)}; give another --workdir.'
+    )
+
+
 def write_json(path: Path, value: Any) -> None:
   """Writes a file whole or not at all."""
   partial = path.with_name(path.name + '.partial')

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import jax
 from rich.console import Console
 from rich.table import Table
 
@@ -33,6 +34,14 @@ def _finite(value: Any) -> Any:
   if isinstance(value, list):
     return [_finite(each) for each in value]
   return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def introduce(task: Task, scheme: str, params: Any, workdir: Path) -> None:
+  """Says what is about to be trained, and on what."""
+  size = sum(leaf.size for leaf in jax.tree.leaves(params))
+  facts = {'scheme': scheme, 'parameters': f'{size:,}', **task.facts, 'work folder': workdir}
+  for name, value in facts.items():
+    print(f'{name:>16}  {value}')
 
 
 def print_table(task: Task, scores: Sequence[Score], title: str) -> None:

@@ -1,6 +1,7 @@
 """One training step, sharded, and everything that it changes."""
 
 import functools
+import math
 from typing import Any, NamedTuple
 
 import jax
@@ -45,6 +46,21 @@ def create(
   shardings = sharding.of_state(jax.eval_shape(arrays), mesh)
   state = jax.jit(arrays, out_shardings=shardings)()
   return kept['graph'], state
+
+
+def finite(loss: jax.Array, step: int) -> float:
+  """The loss as a number.
+
+  Raises:
+    FloatingPointError: if it is none.
+  """
+  value = float(loss)
+  if not math.isfinite(value):
+    raise FloatingPointError(
+      f'The loss is {value} after step {step}: positions lie beyond a table of the scheme, or the '
+      'learning rate is too high.'
+    )
+  return value
 
 
 def make_step(task: Task, graph: Any, optimizer: optax.GradientTransformation, seed: int):

@@ -14,6 +14,8 @@ import numpy as np
 import pytest
 from ml_collections import ConfigDict
 
+import posjax
+
 ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT))
 
@@ -264,3 +266,16 @@ def test_the_command_line_says_one_sentence_and_no_traceback(tmp_path, flag, mes
   assert message in error
   assert 'Traceback' not in error
   assert not (tmp_path / 'run').exists()
+
+
+def test_a_scheme_of_ones_own_trains_like_any_other(tmp_path):
+  mine = posjax.Scheme(
+    init=lambda key, dims: {'rate': jnp.ones(dims.num_heads)},
+    bias=lambda params, distance: -jnp.multiply.outer(params['rate'], jnp.log1p(abs(distance))),
+  )
+  prepared = setup(small(scheme='mine'), tmp_path / 'run', schemes=[mine])
+  batch = sharding.put_batch(next(prepared.data), prepared.mesh)
+  state, loss = prepared.step(prepared.state, batch, 1)
+  assert np.isfinite(float(loss))
+  held = jax.tree.leaves_with_path(state.params)
+  assert any("'rate'" in jax.tree_util.keystr(path) for path, _ in held)

@@ -189,7 +189,9 @@ class Stack(nnx.Module):
 
     keys = None if train_key is None else jax.random.split(train_key, self.repeats)
     body = jax.checkpoint(period) if self.remat else period
-    x, (statistics, caches) = jax.lax.scan(body, x, (state, keys, caches), unroll=self.unroll)
+    x, (statistics, caches) = jax.lax.scan(
+      body, x, (state, keys, caches), unroll=min(self.unroll, self.repeats)
+    )
     nnx.update(self.periods, statistics)
     return x, caches
 
