@@ -22,7 +22,7 @@ from ml_collections import ConfigDict, config_flags
 
 import posjax
 from posjax.experiment import checkpoint, optimizer, report, sharding, training
-from posjax.experiment.evaluation import Score, evaluate
+from posjax.experiment.evaluation import Score, check_first, evaluate
 from posjax.experiment.flags import parse
 from posjax.experiment.interrupt import interrupts
 from posjax.experiment.record import Bar, Record, check_workdir, read, write_json
@@ -86,7 +86,7 @@ def setup(config: ConfigDict, workdir: str | Path, schemes: Sequence[posjax.Sche
   step = training.make_step(task, graph, transform, config.seed)
   data = iter(task.train_batches(jax.process_index(), jax.process_count()))
   first = next(iter(task.train_batches(jax.process_index(), jax.process_count())))
-  jax.eval_shape(step, state, sharding.put_batch(first, mesh), 0)  # what a scheme refuses
+  check_first(task, graph, nnx.merge_state(state.params, state.rest), first, mesh)
   return Setup(config, workdir, task, mesh, graph, state, step, data)
 
 

@@ -8,7 +8,7 @@ import jax
 import numpy as np
 from flax import nnx
 
-from posjax.experiment.sharding import put_whole
+from posjax.experiment.sharding import put_batch, put_whole
 from posjax.experiment.tasks import Batch, Task
 
 
@@ -53,6 +53,21 @@ def evaluate(task: Task, graph: Any, state: Any, length: int, mesh, key) -> Scor
     by_position = task.per_nat * loss / weight
   mean = task.per_nat * loss.sum() / weight.sum()
   return Score(length, float(mean), float(right / answers), int(weight.sum()), by_position)
+
+
+def check_first(task: Task, graph: Any, state: Any, batch: Batch, mesh) -> None:
+  """What a scheme refuses, and positions beyond its table, before anything is trained.
+
+  Raises:
+    ValueError: if an untrained model has no loss for a training batch.
+  """
+  key = jax.random.key(0)
+  loss, *_ = _scorer(task.losses, task.exact)(graph, state, put_batch(batch, mesh), key)
+  if not np.isfinite(loss).all():
+    raise ValueError(
+      'An untrained model has a loss that is not a number: rows of the training length hold '
+      'positions beyond a table of the scheme.'
+    )
 
 
 def _totals(task: Task, graph, state, batches: Iterable[Batch], mesh, key):
