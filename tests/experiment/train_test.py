@@ -248,7 +248,7 @@ def test_a_folder_of_another_run_is_refused_and_kept(tmp_path):
 
 def test_a_loss_that_is_no_number_stops_the_run(tmp_path):
   wild = {'optimizer.learning_rate': 1e30, 'optimizer.warmup_steps': 0}
-  with pytest.raises(FloatingPointError, match='after step .* or the learning rate is too high'):
+  with pytest.raises(FloatingPointError, match=r'after step .* or the learning rate is too high'):
     train(small(**wild), tmp_path)
 
 
