@@ -48,7 +48,8 @@ def scheme(max_length: int = 512, stddev: float = 0.02) -> Scheme:
     stddev: of the initial values, before the cut at twice that; 0 starts without positions.
 
   Raises:
-    ValueError: if the table has no row or the deviation is negative; where used, TypeError for ids that are not integers.
+    ValueError: if the table has no row or the deviation is negative; where used, TypeError for ids
+      that are not integers.
 
   Example:
     >>> from posjax.scheme import places
