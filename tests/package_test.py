@@ -98,6 +98,18 @@ def test_an_adapter_without_flax_says_how_to_install_it(adapter):
   assert 'posjax[flax]' in python(sys.executable, code, ROOT)
 
 
+LAYERS = """
+import importlib.util, jax, jax.numpy as jnp
+import flax.nnx, posjax.linen, posjax.nnx
+x, pos = jnp.ones((1, 3, 8)), jnp.arange(3)
+scheme = posjax.get('rope+alibi')
+posjax.nnx.Attention(8, 2, scheme, causal=True, rngs=flax.nnx.Rngs(0))(x, pos)
+posjax.linen.Attention(8, 2, scheme, causal=True).init(jax.random.key(0), x, pos)
+for name in ('grain', 'matplotlib', 'ml_collections', 'tensorboardX', 'tensorflow_datasets'):
+  assert importlib.util.find_spec(name) is None, name
+"""
+
+
 @pytest.mark.slow
 def test_wheel_installs_beside_jax_alone(tmp_path):
   """Builds without fetching anything; the empty environment gets jax from the package index."""
@@ -121,6 +133,8 @@ def test_wheel_installs_beside_jax_alone(tmp_path):
   for adapter in ADAPTERS:
     assert 'posjax[flax]' in python(fresh, ADAPTER.format(adapter=adapter), tmp_path)
   python(fresh, 'import posjax; assert posjax.__version__', tmp_path)
+  subprocess.run([fresh, '-m', 'pip', 'install', '-q', f'{wheel}[flax]'], check=True)
+  python(fresh, LAYERS, tmp_path)
 
 
 @pytest.mark.slow
