@@ -3,8 +3,9 @@
   python train.py --config=configs/algorithmic.py --config.task.data=synthetic:copy
 
 Setting after Kazemnejad et al. 2023, https://arxiv.org/abs/2305.19466 (a decoder that answers after
-the question), at a size for two CPU cores. Algorithms: copy, reverse, sort, addition, parity, dyck,
-associative_recall.
+the question), at a size for two CPU cores: under three minutes, in which copying without positions
+gets 92 % of the answers of length 16 right, and none of 32 (RESULTS.md). Algorithms: copy, reverse,
+sort, addition, parity, dyck, associative_recall.
 """
 
 from ml_collections import ConfigDict

@@ -2,8 +2,8 @@
 
   python train.py --config=configs/default.py
 
-About N minutes on two CPU cores, to X bits per byte on held-out modules. Every key is here: another
-config is `default.get_config()` and the lines that differ.
+Five minutes on two CPU cores, to 2.23 bits per byte on held-out modules (RESULTS.md). Every key is
+here: another config is `default.get_config()` and the lines that differ.
 """
 
 from ml_collections import ConfigDict

@@ -14,7 +14,7 @@ def get_config() -> ConfigDict:
   """The default on plays, with dropout: the text is small."""
   c = default.get_config()
   c.scheme = 'rope'
-  c.steps = 600
+  c.steps = 300
   c.task.data = 'file:tiny_shakespeare'
   c.task.prompt = 'ROMEO:\n'
   c.model.dropout_rate = 0.1
