@@ -1,6 +1,6 @@
 """What `attend` takes, checked once, with the leading axes flattened to one.
 
-Every message says what, expected and got; nothing is clamped, cast or ignored.
+Every message says what, expected and got; nothing is clamped, rounded or ignored.
 """
 
 import math

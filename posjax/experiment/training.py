@@ -32,16 +32,11 @@ def create(
   task: Task, optimizer: optax.GradientTransformation, mesh: Mesh, seed: int
 ) -> tuple[Any, State]:
   """The model's structure and a new state, made where it will live."""
-
-  def make():
-    graph, params, rest = nnx.split(task.model(nnx.Rngs(seed)), nnx.Param, ...)
-    return graph, State(params, rest, optimizer.init(params))
-
-  kept = {}
+  kept = {}  # the structure is no array, so no jitted function returns it
 
   def arrays():
-    kept['graph'], state = make()
-    return state
+    kept['graph'], params, rest = nnx.split(task.model(nnx.Rngs(seed)), nnx.Param, ...)
+    return State(params, rest, optimizer.init(params))
 
   shardings = sharding.of_state(jax.eval_shape(arrays), mesh)
   state = jax.jit(arrays, out_shardings=shardings)()

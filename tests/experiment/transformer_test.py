@@ -40,9 +40,19 @@ def test_an_encoder_without_positions_is_equivariant_to_permutations():
   np.testing.assert_allclose(permuted, model(TOKENS, POS)[:, order], atol=1e-5)
 
 
-@pytest.mark.parametrize('schemes', [['sinusoidal'], ['learned'], ['t5', 'none'], ['shaw', 'rope']])
-def test_token_by_token_through_the_cache_equals_one_pass(schemes):
-  model = transformer(*schemes)
+@pytest.mark.parametrize(
+  ('schemes', 'window'),
+  [
+    (['sinusoidal'], None),
+    (['learned'], None),
+    (['t5', 'none'], None),
+    (['shaw', 'rope'], None),
+    (['rope'], (3, None)),  # a ring beside a full cache
+    (['rope'], 100),  # a window longer than all that comes
+  ],
+)
+def test_token_by_token_through_the_cache_equals_one_pass(schemes, window):
+  model = transformer(*schemes, window=window)
   graph, state = nnx.split(model)
   extend = jax.jit(lambda *args: nnx.merge(graph, state).extend(*args))
   ids = model.ids(jnp.broadcast_to(POS, TOKENS.shape))

@@ -199,7 +199,11 @@ class Stack(nnx.Module):
     """Empty caches, stacked like the layers: one entry per pattern layer."""
     graph, state = nnx.split(self.periods)
     blocks = nnx.merge(graph, jax.tree.map(lambda leaf: leaf[0], state))
-    empty = tuple(block.attention.init_cache(batch, capacity) for block in blocks)
+    # A layer with a window needs a ring as long as that, however few tokens will come.
+    layers = [block.attention for block in blocks]
+    empty = tuple(
+      layer.init_cache(batch, None if layer.layer.window else capacity) for layer in layers
+    )
     return jax.tree.map(lambda leaf: jnp.stack([leaf] * self.repeats), empty)
 
 
