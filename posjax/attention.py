@@ -14,6 +14,7 @@ from jaxtyping import Array, Bool, Float, Inexact, Int, Num
 
 from posjax import border
 from posjax.border import Rules, Side
+from posjax.heads import product
 from posjax.scheme import At, Ids, Params, PRNGKey, Scheme
 
 _UNSEEN = -1e30  # the logit of a pair that must not meet: finite, so that gradients are too
@@ -170,18 +171,6 @@ def mix(scheme, params, weights, v, q: Side, k: Side) -> Inexact[Array, 'B T H E
   if scheme.values:
     out = out + scheme.values(params, weights, q.at, k.at)  # place 4
   return out
-
-
-def product(
-  q: Inexact[Array, 'B T H D'], k: Inexact[Array, 'B S K D']
-) -> Inexact[Array, 'B H T S']:
-  """q . k for grouped heads, at least float32; complex k conjugated."""
-  batch, queries, heads, width = q.shape
-  kv_heads = k.shape[-2]
-  grouped = q.reshape(batch, queries, kv_heads, heads // kv_heads, width)
-  k = k.conj() if jnp.iscomplexobj(k) else k
-  logits = jnp.einsum('btkgd,bskd->bkgts', grouped, k, preferred_element_type=_wide(q, k))
-  return logits.reshape(batch, heads, queries, -1)
 
 
 def visible(

@@ -14,9 +14,10 @@ SCHEMES = sorted(p.stem for p in (LIBRARY / 'schemes').glob('*.py') if p.stem !=
 # Names of schemes that are words of English, or of the trade: code may use them in another sense.
 # A call in a string, 'learned(max_length=512)', is found nevertheless, and so is an import.
 ENGLISH = {
-  *('absolute', 'axial', 'complex', 'dynamic', 'factored', 'fire', 'forgetting', 'gaussian'),
-  *('grid', 'learned', 'linear', 'none', 'random', 'randomized', 'relative', 'shape', 'shift'),
-  *('time', 'tree', 'window'),
+  *('absolute', 'additive', 'axial', 'cape', 'complex', 'concatenated', 'cosine', 'dynamic'),
+  *('factored', 'fire', 'forgetting', 'fourier', 'gaussian', 'general', 'grid', 'grouped'),
+  *('learned', 'linear', 'none', 'partial', 'pope', 'random', 'randomized', 'relative', 'sandwich'),
+  *('shape', 'shift', 'shifted', 'swin', 'time', 'tree', 'triangular', 'unscaled', 'window'),
 }
 DEFINED = (ast.FunctionDef, ast.ClassDef)
 STANDARD = set(sys.stdlib_module_names)
@@ -72,15 +73,24 @@ def group(*patterns):
 
 
 @each(group('posjax/schemes/*.py'))
-def test_a_scheme_imports_the_record_angles_and_other_schemes_only(path):
-  assert not strays(path, {'posjax.scheme', 'posjax.angles', 'posjax.schemes'})
+def test_a_scheme_imports_the_record_angles_heads_and_other_schemes_only(path):
+  pure = {'posjax.scheme', 'posjax.angles', 'posjax.heads', 'posjax.schemes', 'posjax.expression'}
+  assert not strays(path, pure)
   others = {top(m) for m in imports(path)} - STANDARD
   assert others <= {'posjax', 'jax', 'numpy', 'jaxtyping'}
 
 
-@each(group('posjax/scheme.py', 'posjax/angles.py', 'posjax/positions.py', 'posjax/chain.py'))
+@each(
+  group(
+    'posjax/scheme.py',
+    'posjax/angles.py',
+    'posjax/heads.py',
+    'posjax/positions.py',
+    'posjax/chain.py',
+  )
+)
 def test_the_record_knows_no_scheme_and_no_attention(path):
-  pure = {'posjax.scheme', 'posjax.angles', 'posjax.positions', 'posjax.chain'}
+  pure = {'posjax.scheme', 'posjax.angles', 'posjax.heads', 'posjax.positions', 'posjax.chain'}
   assert not strays(path, pure)
 
 

@@ -15,6 +15,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, Num
 
+from posjax.heads import pick
 from posjax.scheme import Scheme
 
 SHIFT_INVARIANT = True
@@ -73,7 +74,7 @@ def key_logits(
   heads = 'h' * (table.ndim - 2)
   by_offset = jnp.einsum(f'bthd,{heads}nd->bhtn', q, table, preferred_element_type=jnp.float32)
   by_offset = by_offset * q.shape[-1] ** -0.5
-  return jnp.take_along_axis(by_offset, index[:, None], axis=-1)
+  return pick(by_offset, index)
 
 
 def value_sums(

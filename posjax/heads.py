@@ -1,0 +1,55 @@
+"""Products of heads, for `attend` and for the schemes that replace or add to its logits.
+
+q [B, T, H, D], k [B, S, K, D], logits [B, H, T, S]. K divides H: each key head is shared by H / K
+consecutive query heads.
+"""
+
+import jax.numpy as jnp
+from jaxtyping import Array, Inexact, Int
+
+
+def product(
+  q: Inexact[Array, 'B T H D'], k: Inexact[Array, 'B S K D']
+) -> Inexact[Array, 'B H T S']:
+  """q . k for grouped heads, unscaled; complex k conjugated.
+
+  Returns:
+    float32 or what is wider (complex64 for complex heads).
+
+  Example:
+    >>> product(jnp.ones((1, 1, 2, 3)), 2 * jnp.ones((1, 1, 1, 3)))
+    Array([[[[6.]],
+    <BLANKLINE>
+            [[6.]]]], dtype=float32)
+  """
+  batch, queries, heads, width = q.shape
+  kv_heads = k.shape[-2]
+  grouped = q.reshape(batch, queries, kv_heads, heads // kv_heads, width)
+  k = k.conj() if jnp.iscomplexobj(k) else k
+  wide = jnp.result_type(q, k, jnp.float32)
+  logits = jnp.einsum('btkgd,bskd->bkgts', grouped, k, preferred_element_type=wide)
+  return logits.reshape(batch, heads, queries, -1)
+
+
+def ungroup(k: Inexact[Array, 'B S K D'], num_heads: int) -> Inexact[Array, 'B S H D']:
+  """One key head for each query head, shared ones repeated.
+
+  Example:
+    >>> ungroup(jnp.array([[[[1.0], [2.0]]]]), 4)[0, 0, :, 0]
+    Array([1., 1., 2., 2.], dtype=float32)
+  """
+  return jnp.repeat(k, num_heads // k.shape[-2], axis=-2)
+
+
+def pick(
+  scores: Inexact[Array, 'B H T N'], index: Int[Array, 'B T S']
+) -> Inexact[Array, 'B H T S']:
+  """scores[b, h, t, index[b, t, s]]: each pair's entry of a table that was multiplied by q first.
+
+  What a table of N vectors per distance adds to the logits, without a vector per pair.
+
+  Example:
+    >>> pick(jnp.array([[[[5.0, 6.0, 7.0]]]]), jnp.array([[[2, 2, 0]]]))
+    Array([[[[7., 7., 5.]]]], dtype=float32)
+  """
+  return jnp.take_along_axis(scores, index[:, None], axis=-1)
