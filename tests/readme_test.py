@@ -19,14 +19,14 @@ def test_the_example_runs_in_about_twenty_lines():
   assert posjax.places(found['layer'].layer.scheme) == ('query', 'key', 'bias')
 
 
-def test_the_table_of_schemes_is_the_folder():
+def test_the_tables_of_schemes_are_the_folder():
   shown = TEXT.partition(readme.START)[2].partition(readme.END)[0].strip()
-  assert shown == readme.table(), 'The README is out of date; run: python tools/readme.py'
+  assert shown == readme.tables(), 'The README is out of date; run: python tools/readme.py'
 
 
-def test_every_scheme_has_a_line_in_the_table():
+def test_every_scheme_has_a_line_in_one_table():
   for name in posjax.names():
-    assert readme.table().count(f'(posjax/schemes/{name}.py)') == 1
+    assert readme.tables().count(f'(posjax/schemes/{name}.py)') == 1
 
 
 def test_schemes_named_in_the_text_can_be_read():

@@ -1,4 +1,4 @@
-"""Writes the README's table of schemes from the files in posjax/schemes.
+"""Writes the README's tables of schemes from the files in posjax/schemes.
 
 python tools/readme.py
 """
@@ -12,25 +12,51 @@ from types import ModuleType
 import posjax
 
 README = Path(__file__).resolve().parent.parent / 'README.md'
-START, END = '<!-- schemes: python tools/readme.py writes this table -->', '<!-- end of schemes -->'
+START, END = (
+  '<!-- schemes: python tools/readme.py writes these tables -->',
+  '<!-- end of schemes -->',
+)
 NUMBER = {'ids': 0, 'embed': 1, 'query': 2, 'key': 2, 'logits': 3, 'bias': 3, 'values': 4}
 
 
-def table() -> str:
-  """One line for each scheme of the folder, in Markdown."""
+# Each scheme stands under the first place that it uses.
+GROUPS = {
+  'Ids': ('ids',),
+  'Embeddings': ('embed',),
+  'Queries and keys': ('query', 'key'),
+  'Logits, and values': ('logits', 'values'),
+  'A bias by distance alone': ('bias',),
+  'No place at all': (None,),
+}
+
+
+def tables() -> str:
+  """A heading and a table for each place, one line for each scheme of the folder, in Markdown."""
+  first = {name: next(iter(posjax.places(make(name))), None) for name in posjax.names()}
+  members = {title: [n for n in first if first[n] in group] for title, group in GROUPS.items()}
+  return '\n\n'.join(f'### {title}\n\n{table(names)}' for title, names in members.items())
+
+
+def table(names: list[str]) -> str:
+  """One line for each of these schemes."""
   head = ('scheme', 'what it does', 'places', 'shift-invariant', 'arguments', 'reference')
-  rows = [head, ('---',) * len(head), *map(row, posjax.names())]
+  rows = [head, ('---',) * len(head), *map(row, names)]
   return '\n'.join(f'| {" | ".join(cells)} |' for cells in rows)
+
+
+def make(name: str) -> posjax.Scheme:
+  """The scheme of a file, with the arguments of its example where it needs some."""
+  module = importlib.import_module(f'posjax.schemes.{name}')
+  return posjax.get(getattr(module, 'EXAMPLE', name))
 
 
 def row(name: str) -> tuple[str, ...]:
   """The cells of one scheme: all of them come from its file."""
   module = importlib.import_module(f'posjax.schemes.{name}')
-  scheme = posjax.get(getattr(module, 'EXAMPLE', name))
   return (
     f'[`{name}`](posjax/schemes/{name}.py)',
     summary(module),
-    ', '.join(f'{NUMBER[place]} `{place}`' for place in posjax.places(scheme)) or 'none',
+    ', '.join(f'{NUMBER[place]} `{place}`' for place in posjax.places(make(name))) or 'none',
     'yes' if module.SHIFT_INVARIANT else 'no',
     arguments(module),
     reference(module),
@@ -76,7 +102,7 @@ def main() -> None:
   _, end, after = rest.partition(END)
   if not start or not end:
     raise ValueError(f'The README must hold {START!r}, then {END!r}.')
-  README.write_text(f'{before}{START}\n\n{table()}\n\n{END}{after}', encoding='utf-8')
+  README.write_text(f'{before}{START}\n\n{tables()}\n\n{END}{after}', encoding='utf-8')
 
 
 if __name__ == '__main__':
