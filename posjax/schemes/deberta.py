@@ -248,8 +248,8 @@ def scheme(
       made['queries'] = jnp.einsum('nm,mhd->nhd', table, params['w_q']) + params['b_q'][None]
     return made, pos
 
-  def query(params, q, at):
-    return q * terms**-0.5
+  def query(params, x, at):
+    return x * terms**-0.5
 
   def logits(params, logits, q, k, q_at, k_at):
     row, scale = index(q_at, k_at, max_distance, buckets), (terms * q.shape[-1]) ** -0.5
