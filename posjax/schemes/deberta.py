@@ -10,7 +10,7 @@ With fewer than three terms sqrt(3 D) is sqrt(2 D) or sqrt(D). With log buckets 
 distance d = i - j becomes a bucket first: d itself up to m = buckets / 2, and beyond it
 sign(d) (m + ceil((m - 1) log(|d| / m) / log((max_distance - 1) / m))), with k = buckets.
 
-Reference: He, Liu, Gao, Chen 2021, https://arxiv.org/abs/2006.03654, eqs. 2-4 and Algorithm 1; the
+Reference: He, Liu, Gao, Chen 2021, https://arxiv.org/abs/2006.03654, eqs. 3-4 and Algorithm 1; the
 authors' code, microsoft/DeBERTa, for the buckets. Where the two differ:
 - p2c: the paper's row is that of j - i, the authors' code and Hugging Face take that of i - j, as
   in c2p (microsoft/DeBERTa#162). Released weights are trained so: the default. `p2c_reversed` is
@@ -105,7 +105,7 @@ def index(
   max_distance: int,
   buckets: int | None = None,
 ) -> Int[Array, '*B T S']:
-  """delta(i, j), the row of the table for each pair (eq. 2).
+  """delta(i, j), the row of the table for each pair (eq. 3).
 
   Raises:
     TypeError: if ids are not integers.

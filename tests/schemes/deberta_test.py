@@ -47,14 +47,14 @@ def _heads(dims=DIMS, queries=5, keys=7):
 
 
 def _delta(i, j, k):
-  """Eq. 2."""
+  """Eq. 3."""
   if i - j <= -k:
     return 0
   return 2 * k - 1 if i - j >= k else i - j + k
 
 
 def _reference(q, k, v, params, q_pos, k_pos, span, terms, p2c_delta, bucket=lambda d: d):
-  """Eqs. 3-4 pair by pair; `p2c_delta(i, j)` is what that term looks up."""
+  """Eq. 4 pair by pair; `p2c_delta(i, j)` is what that term looks up."""
   p = {name: np.asarray(x, np.float64) for name, x in params.items()}
   q, k, v = (np.asarray(x, np.float64) for x in (q, k, v))
   width, group = q.shape[3], q.shape[2] // k.shape[2]
