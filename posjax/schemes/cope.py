@@ -3,17 +3,16 @@
 g_ij = sigmoid(logits_ij), p_ij = the sum of g_il over the keys l from j on that i sees (to i, under
 a causal mask), and
 
-  logits_ij + q_i . e[p_ij], e[p] = (ceil(p) - p) e[floor(p)] + (p - floor(p)) e[ceil(p)],
+  logits_ij + q_i . e[p_ij], e[p] = (1 - w) e[floor(p)] + w e[ceil(p)], w = p - floor(p),
 
 for a trained table e [N, D] of one layer, shared by its heads; p is at most N - 1. Computed as the
 paper does: q is multiplied with the table, and the products are interpolated. The ids are not used.
 
 Reference: Golovneva, Wang, Weston, Sukhbaatar 2024, https://arxiv.org/abs/2405.18719, section 4,
-and the listing in its appendix, whose gates are sigmoids of the logits scaled by
-1/sqrt(D), and which adds q . e unscaled: the default. The authors' training code
-(facebookresearch/RAM) divides q . e by sqrt(D) as well, unless told otherwise: `scaled`. Tables
-begin with zeros, as in both. The gates see the logits as place 2, and the members of a chain before
-this one, made them.
+and the listing in its appendix, whose gates are sigmoids of the logits scaled by 1/sqrt(D), and
+which adds q . e unscaled: the default. The authors' training code (facebookresearch/RAM) divides
+q . e by sqrt(D) as well, unless told otherwise: `scaled`. Tables begin with zeros, as in both. The
+gates see the logits as place 2, and the members of a chain before this one, made them.
 """
 
 import jax

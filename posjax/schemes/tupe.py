@@ -11,10 +11,11 @@ positional term, and where another asks about it, theta_2: a number per head, sh
 positional term (TUPE-R; without it, TUPE-A). While [CLS] is tied, chaining `t5` is the same.
 
 Reference: Ke, He, Liu 2021, https://arxiv.org/abs/2006.15595, sections 3.1 and 3.2; for what the
-paper leaves open the authors' code, guolinke/TUPE. The layer norm is in the code only, and so are
-constants in U_Q and U_K, which its offset makes superfluous: left out. The code makes theta from
-two rows of the table, (p U_Q . p U_K) / sqrt(2 D), plus, in TUPE-R, two rows of b: numbers that can
-be anything, as here, where they start at 0. Deviation 0.02 at first, as in the code.
+paper leaves open the authors' code, guolinke/TUPE. The layer norm is in the code only. So are
+constants added to p U_Q and p U_K, left out here: the norm's offset does nearly the same. The code
+makes theta from two rows of the table, (p U_Q . p U_K) / sqrt(2 D), plus, in TUPE-R, two rows of b:
+numbers that can be anything, as here, where they start at 0. Deviation 0.02 at first, as in the
+code.
 """
 
 import jax
