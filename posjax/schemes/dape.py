@@ -1,0 +1,122 @@
+"""DAPE: another scheme's bias, adapted to the content by a small network over the heads.
+
+logits = A + B + f(A, B), for the content logits A and the biases B of each pair, one number per
+head of each, and
+
+  f(A, B) = LeakyReLU(A W_a + B W_b + b) W_out, with W_a and W_b [H, W], b [W], W_out [W, H]:
+
+every head's correction depends on all heads, and the same weights serve every pair of a layer.
+
+Reference: Zheng et al. 2024, https://arxiv.org/abs/2405.14722, eq. 4, in which B enters plainly as
+well; for what the paper leaves open the authors' code, chuanyang-Zheng/DAPE: W = 32, a slope of
+0.01 below zero, uniform initial weights within 1/sqrt(2 H) and 1/sqrt(W), A scaled by 1/sqrt(D).
+Their last layer adds a number per head, too, the same for all pairs, which the softmax forgets:
+left out. A are the logits as place 2, and the members of a chain before this one, made them.
+"""
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from posjax.scheme import Params, Scheme, declares, places
+
+SHIFT_INVARIANT = True  # where the inner scheme is, as that of the example
+# Few units, so that the small steps of a numerical gradient cross no kink of LeakyReLU.
+EXAMPLE = "dape('alibi', width=8)"
+
+_INNER = 'inner_'  # before the names of the inner scheme's parameters
+
+
+def correction(
+  params: Params, logits: Float[Array, 'B H T S'], biases: Float[Array, 'b H T S']
+) -> Float[Array, 'B H T S']:
+  """f(A, B).
+
+  Args:
+    params: `from_logits` and `from_bias` [H, W], `offset` [W], `out` [W, H].
+    logits: A.
+    biases: B; b is B, or 1.
+
+  Example:
+    >>> params = {'from_logits': jnp.ones((1, 1)), 'from_bias': jnp.ones((1, 1))}
+    >>> params |= {'offset': jnp.ones(1), 'out': jnp.ones((1, 1))}
+    >>> correction(params, jnp.array([[[[1.0, 2.0]]]]), jnp.array([[[[1.0, -103.0]]]]))
+    Array([[[[ 3., -1.]]]], dtype=float32)
+  """
+  hidden = jnp.einsum('bhts,hw->btsw', logits, params['from_logits'])
+  hidden = hidden + jnp.einsum('bhts,hw->btsw', biases, params['from_bias'])
+  hidden = jax.nn.leaky_relu(hidden + params['offset'][None, None, None], 0.01)
+  return jnp.einsum('btsw,wh->bhts', hidden, params['out'])
+
+
+def scheme(inner: Scheme | str, width: int = 32) -> Scheme:
+  """Data-adaptive positions.
+
+  Args:
+    inner: the scheme whose bias is adapted, or its line for `posjax.get`, as 'alibi' or
+      't5(num_buckets=64)'. It must act on the logits only, and prepare nothing; what it makes of A,
+      less A, is B. Its parameters are named 'inner_...'.
+    width: W, of the network.
+
+  Raises:
+    ValueError: if the width is not positive, or the inner scheme is a chain, acts elsewhere or
+      prepares its sides.
+    TypeError: if it is no scheme.
+
+  Example:
+    >>> scheme('t5(num_buckets=8)').whole  # heads are mixed
+    'H'
+  """
+  if width < 1:
+    raise ValueError(f"DAPE's width must be at least 1, but got {width}.")
+  if isinstance(inner, str):
+    from posjax.expression import get  # imports this folder
+
+    inner = get(inner)
+  if not isinstance(inner, Scheme):
+    raise TypeError(f'DAPE adapts a scheme or the line of one, but got {inner!r}.')
+  if inner.parts:
+    raise ValueError(f'DAPE adapts one scheme, but got a chain of {len(inner.parts)}.')
+  used = [*places(inner), *(['prepare'] if declares(inner, 'prepare') else [])]
+  elsewhere = [place for place in used if place not in ('logits', 'bias')]
+  if elsewhere:
+    raise ValueError(f'DAPE adapts what acts on the logits only, but got a scheme of {elsewhere}.')
+
+  def init(key, dims):
+    inner_key, a_key, b_key, offset_key, out_key = jax.random.split(key, 5)
+
+    def uniform(key, shape, inputs):
+      return jax.random.uniform(key, shape, jnp.float32, -(inputs**-0.5), inputs**-0.5)
+
+    heads = dims.num_heads
+    return {
+      **_renamed(inner.init(inner_key, dims)),
+      'from_logits': uniform(a_key, (heads, width), 2 * heads),
+      'from_bias': uniform(b_key, (heads, width), 2 * heads),
+      'offset': uniform(offset_key, (width,), 2 * heads),
+      'out': uniform(out_key, (width, heads), width),
+    }
+
+  def init_model(key, dims):
+    return _renamed(inner.init_model(key, dims))
+
+  def logits(params, logits, q, k, q_at, k_at):
+    own = {name.removeprefix(_INNER): x for name, x in params.items() if name.startswith(_INNER)}
+    biases = inner.logits(own, logits, q, k, q_at, k_at) - logits
+    if inner.bias:
+      by_distance = inner.bias(own, q_at[:, :, None] - k_at[:, None])
+      biases = biases + jnp.moveaxis(by_distance, 0, 1)
+    return logits + biases + correction(params, logits, biases)
+
+  made = Scheme(
+    init=init,
+    logits=logits,
+    axes=inner.axes,
+    whole=''.join(sorted({'H', *inner.whole})),
+    fixed=tuple(_INNER + name for name in inner.fixed),
+  )
+  return made._replace(init_model=init_model) if declares(inner, 'init_model') else made
+
+
+def _renamed(params: Params) -> Params:
+  return {_INNER + name: value for name, value in params.items()}
