@@ -89,11 +89,11 @@ def scheme(max_length: int = 512, content: bool = True, position: bool = True) -
     own = position_heads(params['table'], params[name], pos).astype(x.dtype)
     return jnp.concatenate([x, own], axis=-1) if content else own
 
-  def query(params, q, at):
+  def query(params, x, at):
     # `attend` divides by sqrt(D); the head is twice as wide.
-    return 2**-0.5 * halves(params, 'query', q, at)
+    return 2**-0.5 * halves(params, 'query', x, at)
 
-  def key(params, k, at):
-    return halves(params, 'key', k, at)
+  def key(params, x, at):
+    return halves(params, 'key', x, at)
 
   return Scheme(init_model=init_model, init=init, query=query, key=key, axes=1)

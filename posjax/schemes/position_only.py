@@ -32,10 +32,10 @@ def scheme(max_length: int = 512) -> Scheme:
     ('query', 'key')
   """
 
-  def query(params, q, at):
-    return factored.position_heads(params['table'], params['query'], at).astype(q.dtype)
+  def query(params, x, at):
+    return factored.position_heads(params['table'], params['query'], at).astype(x.dtype)
 
-  def key(params, k, at):
-    return factored.position_heads(params['table'], params['key'], at).astype(k.dtype)
+  def key(params, x, at):
+    return factored.position_heads(params['table'], params['key'], at).astype(x.dtype)
 
   return factored.scheme(max_length)._replace(query=query, key=key)
