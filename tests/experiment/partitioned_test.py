@@ -53,11 +53,21 @@ def _attn0(**switches):
   return _filled(layer, given[0], given[1:], mask=mask)
 
 
+def _backward(function, given, cotangent):
+  """The result and the gradients, compiled."""
+
+  def both(given, cotangent):
+    out, back = jax.vjp(function, *given)
+    return out, back(cotangent)
+
+  return jax.jit(both)(given, cotangent)
+
+
 def test_attention_and_its_gradients_equal_the_authors():
   run, given = _attn0()
-  out, back = jax.vjp(run, *given)
+  out, grads = _backward(run, given, _golden('attn0_cotangent'))
   assert error(out, GOLDEN['attn0_out']) < 1e-5
-  for name, grad in zip(('x', *WEIGHTS), back(_golden('attn0_cotangent')), strict=True):
+  for name, grad in zip(('x', *WEIGHTS), grads, strict=True):
     assert error(grad, GOLDEN[f'attn0_grad_{name}']) < 1e-5
 
 
@@ -67,7 +77,7 @@ def test_attention_and_its_gradients_equal_the_authors():
 )
 def test_a_silent_half_changes_the_weights_and_not_the_values(name, switches):
   run, given = _attn0(**switches)
-  assert error(run(*given), GOLDEN[f'attn0_out_{name}_INDEP']) < 1e-5
+  assert error(jax.jit(run)(*given), GOLDEN[f'attn0_out_{name}_INDEP']) < 1e-5
 
 
 def _old_norm(x):
@@ -79,16 +89,17 @@ def _old_norm(x):
 
 def test_the_layer_of_2018_with_its_scale_its_norm_and_its_residual_equals_the_authors():
   packed = jnp.array([[1] * 5 + [2] * 3])
-  layer = PartitionedAttention(8, 4, 2, scale=8**-0.5, rngs=nnx.Rngs(0))
+  made = PartitionedAttention(8, 4, 2, scale=8**-0.5, rngs=nnx.Rngs(0))
   to = [
     jnp.stack([_golden(f'old_factored_param_w_{n}s{half}') for n in 'qkv'], axis=2)
     for half in (1, 2)
   ]
   out = [_golden(f'old_factored_param_proj{half}.weight').T for half in (1, 2)]
-  run, given = _filled(layer, _golden('old_factored_x_packed')[None], [*to, *out], segments=packed)
-  found, back = jax.vjp(lambda x: _old_norm(x + run(x, *given[1:])), given[0])
+  run, given = _filled(made, _golden('old_factored_x_packed')[None], [*to, *out], segments=packed)
+  layer = lambda x: _old_norm(x + run(x, *given[1:]))
+  cotangent = _golden('old_factored_cotangent')[None]
+  found, (grad,) = _backward(layer, given[:1], cotangent)
   assert error(found[0], GOLDEN['old_factored_out_packed']) < 1e-5
-  (grad,) = back(_golden('old_factored_cotangent')[None])
   assert error(grad[0], GOLDEN['old_factored_grad_x']) < 1e-5
 
 
@@ -142,7 +153,7 @@ def test_attention_is_the_papers_pair_by_pair(key):
   for name, half in zip(('content', 'position'), v, strict=True):
     mixed, _ = attention(logits / 2, np.array(True), half)  # sqrt(4), both halves of a head
     halves.append(mixed.reshape(2, 5, 4) @ np.asarray(getattr(layer.out, name).kernel[...]))
-  assert error(layer(x, POS), np.concatenate(halves, axis=-1)) < 1e-5
+  assert error(jax.jit(layer)(x, POS), np.concatenate(halves, axis=-1)) < 1e-5
 
 
 @pytest.mark.parametrize('name', ['linear', 'feed_forward'])
@@ -158,7 +169,7 @@ def test_no_half_feels_the_other(key, name):
 
 def test_attention_lets_the_halves_meet_in_the_logits_alone(key):
   x = jax.random.normal(key, SHAPE)
-  words = lambda layer: jax.grad(lambda x: (layer(x, POS)[..., :4] ** 2).sum())(x)
+  words = lambda layer: jax.jit(jax.grad(lambda x: (layer(x, POS)[..., :4] ** 2).sum()))(x)
   make = lambda **silent: PartitionedAttention(7, 3, 2, head_dim=4, rngs=nnx.Rngs(0), **silent)
   assert abs(words(make())[..., 4:]).max() > 1e-3  # where to look, from the position
   np.testing.assert_array_equal(words(make(position=False))[..., 4:], 0)
@@ -172,7 +183,7 @@ def test_a_scheme_that_adds_to_the_logits_composes(key):
   bias = posjax.Scheme(bias=lambda params, d: -slopes[:, None, None, None] * abs(d)[None])
   mixed = posjax.attend(*flat, bias, {}, q_pos=POS, k_pos=POS, causal=True)
   halves = [half.reshape(2, 5, 4) for half in jnp.split(mixed, 2, axis=-1)]
-  assert error(layer(x, POS), layer.out(jnp.concatenate(halves, axis=-1))) < 1e-6
+  assert error(jax.jit(layer)(x, POS), layer.out(jnp.concatenate(halves, axis=-1))) < 1e-6
 
 
 def test_a_scheme_with_parameters_trains_inside_and_a_shared_one_may_come_from_the_model(key):
@@ -180,13 +191,14 @@ def test_a_scheme_with_parameters_trains_inside_and_a_shared_one_may_come_from_t
   layer = PartitionedAttention(8, 4, 2, scheme, rngs=nnx.Rngs(0))
   x = jax.random.normal(key, (2, 5, 8))
   graph, state = nnx.split(layer, nnx.Param)
-  grads = jax.grad(lambda state: (nnx.merge(graph, state)(x, POS) ** 2).sum())(state)
+  grads = jax.jit(jax.grad(lambda s: (nnx.merge(graph, s)(x, POS) ** 2).sum()))(state)
   table = nnx.to_pure_dict(grads)['model_params']['held']['table']
   assert abs(table).max() > 1e-4
   other = PartitionedAttention(8, 4, 2, scheme, model_params=False, rngs=nnx.Rngs(0))
   assert other.model_params is None
   shared = layer.model_params()
-  assert error(other(x, POS, model_params=shared), layer(x, POS)) < 1e-6
+  found = jax.jit(other)(x, POS, model_params=shared)
+  assert error(found, jax.jit(layer)(x, POS)) < 1e-6
   with pytest.raises(ValueError, match='model_params must be given'):
     other(x, POS)
 
@@ -194,8 +206,8 @@ def test_a_scheme_with_parameters_trains_inside_and_a_shared_one_may_come_from_t
 def test_packed_documents_are_each_alone(key):
   layer = _layers()['attention']
   x = jax.random.normal(key, (1, 5, 7))
-  packed = layer(x, POS, segments=jnp.array([[1, 1, 1, 2, 2]]))
-  alone = [layer(part, jnp.arange(part.shape[1])) for part in (x[:, :3], x[:, 3:])]
+  packed = jax.jit(layer)(x, POS, segments=jnp.array([[1, 1, 1, 2, 2]]))
+  alone = [jax.jit(layer)(part, jnp.arange(part.shape[1])) for part in (x[:, :3], x[:, 3:])]
   assert error(packed, np.concatenate(alone, axis=1)) < 1e-5
 
 

@@ -89,12 +89,22 @@ MASK = jnp.asarray(GOLDEN['attn0_mask_true_token'])[:, None, None]
 MASK = jnp.broadcast_to(MASK, (2, 1, 5, 5))
 
 
+def _backward(function, given, cotangent):
+  """The result and the gradients, compiled."""
+
+  def both(given, cotangent):
+    out, back = jax.vjp(function, *given)
+    return out, back(cotangent)
+
+  return jax.jit(both)(given, cotangent)
+
+
 def test_values_and_gradients_equal_the_authors_partitioned_attention():
   given = [_golden(f'attn0_{name}') for name in ('x', *WEIGHTS)]
   layer = lambda *given: _partitioned(*given, (True, True))[0](MASK)
-  out, back = jax.vjp(layer, *given)
+  out, grads = _backward(layer, given, _golden('attn0_cotangent'))
   assert error(out, GOLDEN['attn0_out']) < 1e-5
-  for name, grad in zip(('x', *WEIGHTS), back(_golden('attn0_cotangent')), strict=True):
+  for name, grad in zip(('x', *WEIGHTS), grads, strict=True):
     assert error(grad, GOLDEN[f'attn0_grad_{name}']) < 1e-5
 
 
@@ -104,8 +114,8 @@ def test_values_and_gradients_equal_the_authors_partitioned_attention():
 )
 def test_a_silent_half_leaves_the_other_halfs_weights_as_they_were(name, halves):
   out, weights = _partitioned(*(_golden(f'attn0_{n}') for n in ('x', *WEIGHTS)), halves)
-  assert error(weights(MASK), GOLDEN[f'attn0_probs_{name}_INDEP']) < 1e-5
-  assert error(out(MASK), GOLDEN[f'attn0_out_{name}_INDEP']) < 1e-5
+  assert error(jax.jit(weights)(MASK), GOLDEN[f'attn0_probs_{name}_INDEP']) < 1e-5
+  assert error(jax.jit(out)(MASK), GOLDEN[f'attn0_out_{name}_INDEP']) < 1e-5
 
 
 def test_the_code_of_2018_divides_by_the_root_of_the_models_width():
@@ -118,7 +128,7 @@ def test_the_code_of_2018_divides_by_the_root_of_the_models_width():
   ]
   out = [jnp.zeros((2, 2, 4))] * 2  # not looked at
   _, weights = _partitioned(x, *both, *out, (True, True), scale=(2 / 8) ** 0.5)
-  found = weights(MASK).swapaxes(0, 1)
+  found = jax.jit(weights)(MASK).swapaxes(0, 1)
   expected = GOLDEN['old_factored_attn_headmajor'].reshape(2, 2, 5, 5)
   assert error(found[:, 0], expected[:, 0]) < 1e-5
   assert error(found[:, 1, :3], expected[:, 1, :3]) < 1e-5
@@ -142,6 +152,7 @@ def test_content_and_position_never_cross(key):
   q, k = jax.random.normal(key, (2, 2, 5, 4, 3))
   here, there = jnp.array([[3, 0, 11, 4, 4]]), jnp.array([[0, 1, 2, 3, 4]])
 
+  @jax.jit
   def logits(q, k, pos):
     pos = jnp.broadcast_to(pos, (2, 5))
     return jnp.einsum('bthd,bshd->bhts', scheme.query(params, q, pos), scheme.key(params, k, pos))

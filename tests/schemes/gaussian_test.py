@@ -11,7 +11,7 @@ from tests.loops import attention, content, error
 
 GOLDEN = np.load(Path(__file__).parents[1] / 'golden' / 'gaussian.npz')
 DIMS = posjax.Dims(width=16, num_heads=4, head_dim=4, num_kv_heads=2)
-attend = jax.jit(posjax.attend, static_argnums=3)
+attend = jax.jit(posjax.attend, static_argnums=3, static_argnames='scale')
 
 
 def _softplus(raw):
@@ -51,9 +51,13 @@ def test_values_and_gradients_equal_an_independent_loop(case):
   def layer(q, k, v, *params):
     return posjax.attend(q, k, v, prior, params, q_pos=pos, k_pos=pos, mask=mask)
 
-  out, back = jax.vjp(layer, *heads, w, b)
+  @jax.jit
+  def backward(cotangent, *given):
+    out, back = jax.vjp(layer, *given)
+    return out, back(cotangent)
+
+  out, (*grads, grad_w, grad_b) = backward(tokens_first('cotangent'), *heads, w, b)
   assert error(out, tokens_first('out')) < 1e-5
-  *grads, grad_w, grad_b = back(tokens_first('cotangent'))
   found = [*(grad.swapaxes(1, 2) for grad in grads), grad_w[0], grad_b[0]]
   for name, grad in zip('qkvwb', found, strict=True):
     expected = GOLDEN[f'{case}_grad_{name}']
@@ -79,13 +83,13 @@ def test_a_prior_that_multiplies_the_weights_is_a_bias_that_is_added():
   x = jnp.asarray(GOLDEN['equiv_x'], jnp.float32)[:, None]
   pos, each = jnp.arange(6), jnp.eye(6)[:, None]
   ids = {'q_pos': pos, 'k_pos': pos, 'scale': 1.0}
-  plain = posjax.attend(x, x, each, posjax.Scheme(), {}, **ids)[:, 0]
+  plain = attend(x, x, each, posjax.Scheme(), {}, **ids)[:, 0]
   distance = np.subtract.outer(np.arange(6), np.arange(6))
   weighted = np.asarray(plain, np.float64) * np.exp(-np.pi * distance**2)
   weighted /= weighted.sum(-1, keepdims=True)
   prior = gaussian.scheme(float(np.pi), None)
   params = prior.init_model(jax.random.key(0), DIMS)
-  found = posjax.attend(x, x, each, prior, params, **ids)[:, 0]
+  found = attend(x, x, each, prior, params, **ids)[:, 0]
   assert error(found, weighted) < 1e-5
   assert error(found, GOLDEN['equiv_weights']) < 1e-5
 

@@ -25,7 +25,8 @@ def test_multiplying_by_a_power_of_the_distance_gives_the_same_attention(key):
   k, v = jax.random.normal(jax.random.fold_in(key, 1), (2, 2, 7, 3, 4))
   q_pos, k_pos = np.array([[3, 0, 11, 4, 4], [0, 1, 2, 3, 4]]), np.array([0, 3, 4, 5, 8, 9, 11])
   ids = {'q_pos': jnp.asarray(q_pos), 'k_pos': jnp.asarray(k_pos)}
-  out = posjax.attend(q, k, v, scheme, scheme.init_model(key, DIMS), **ids)
+  attend = jax.jit(posjax.attend, static_argnums=3)
+  out = attend(q, k, v, scheme, scheme.init_model(key, DIMS), **ids)
   _, weights = attention(content(np.asarray(q), np.asarray(k)), np.array(True), np.asarray(v))
   weights *= (1.0 + abs(q_pos[:, None, :, None] - k_pos)) ** -1.5
   weights /= weights.sum(-1, keepdims=True)
