@@ -1,0 +1,189 @@
+"""Layers whose content and position halves never meet but in the attention's logits.
+
+x [B, T, M] = [content | position], of M - P and P numbers. q . k = q_c . k_c + q_p . k_p, and every
+weight is two: what a token says of its words and of its place stay apart through values, output
+projection and feed-forward. Only a layer norm over the whole vector, which is the model's, lets the
+halves feel each other, by its mean and deviation.
+
+Reference: Kitaev and Klein 2018, https://arxiv.org/abs/1805.01052, section 3; the layers are those
+of the authors' code, whose halves of a head are equal, and whose feed-forward gives each half of
+the model half of its width.
+"""
+
+import jax
+import jax.numpy as jnp
+from flax import nnx
+from jaxtyping import Array, Bool, Float, Int, Num
+
+from posjax import layer as layers
+from posjax.experiment.models.blocks import named
+from posjax.layer import Heads, Tokens
+from posjax.nnx import Parameters
+from posjax.scheme import Ids, Params, PRNGKey, Scheme
+
+
+class PartitionedLinear(nnx.Module):
+  """[x_c | x_p] -> [W_c x_c | W_p x_p], each with a bias of its own where `use_bias` says so.
+
+  `widths` and `out_widths` are those of the content and of the position half.
+  """
+
+  def __init__(
+    self,
+    widths: tuple[int, int],
+    out_widths: tuple[int, int],
+    *,
+    use_bias: bool = True,
+    rngs: nnx.Rngs,
+  ):
+    if min(*widths, *out_widths) < 1:
+      raise ValueError(
+        f'Both halves must have a width of at least 1, but got {widths} and {out_widths}.'
+      )
+    self.content = nnx.Linear(widths[0], out_widths[0], use_bias=use_bias, rngs=rngs)
+    self.position = nnx.Linear(widths[1], out_widths[1], use_bias=use_bias, rngs=rngs)
+    self.content_width = widths[0]
+
+  def __call__(self, x: Float[Array, '*B in']) -> Float[Array, '*B out']:
+    """The halves of the result, side by side like those of `x`."""
+    content, position = x[..., : self.content_width], x[..., self.content_width :]
+    return jnp.concatenate([self.content(content), self.position(position)], axis=-1)
+
+
+class PartitionedFeedForward(nnx.Module):
+  """down(activation(up(x))), half by half; each half has half of `ff_width`."""
+
+  def __init__(
+    self,
+    width: int,
+    position_width: int,
+    ff_width: int,
+    activation: str = 'relu',
+    *,
+    rngs: nnx.Rngs,
+  ):
+    halves, hidden = (width - position_width, position_width), (_half(ff_width),) * 2
+    self.activation = named(jax.nn, activation, 'activation')
+    self.up = PartitionedLinear(halves, hidden, rngs=rngs)
+    self.down = PartitionedLinear(hidden, halves, rngs=rngs)
+
+  def __call__(self, x: Float[Array, 'B T M']) -> Float[Array, 'B T M']:
+    """The same for every token."""
+    return self.down(self.activation(self.up(x)))
+
+
+class PartitionedAttention(nnx.Module):
+  """Self-attention in which every head is half content and half position, without biases.
+
+  Args:
+    width: M, of the input and the output.
+    position_width: P, the last of them, which are the position's.
+    num_heads: H.
+    scheme: what else enters, beside the position half. One that turns or replaces q . k may let
+      the halves cross; one that adds to the logits does not.
+    head_dim: D, both halves of a head, even; by default M / H.
+    causal: whether a token sees only what is not after it.
+    scale: factor of q . k; by default 1/sqrt(D), as in the paper. The authors' code of 2018 has
+      1/sqrt(M).
+    content: whether the content half of the logits counts; False silences it, at test time say.
+      The weights are the same either way, and the values whole.
+    position: the same for the position half.
+    dropout_rate: share of the attention weights dropped in calls that give a `dropout_key`.
+    model_params: whether this layer holds the parameters that the scheme shares between layers.
+    rngs: `nnx.Rngs` with a `params` stream.
+
+  Raises:
+    ValueError: if sizes do not fit, or both halves are silent.
+  """
+
+  def __init__(
+    self,
+    width: int,
+    position_width: int,
+    num_heads: int,
+    scheme: Scheme = Scheme(),  # noqa: B008 (immutable)
+    *,
+    head_dim: int | None = None,
+    causal: bool = False,
+    scale: float | None = None,
+    content: bool = True,
+    position: bool = True,
+    dropout_rate: float = 0.0,
+    model_params: bool = True,
+    rngs: nnx.Rngs,
+  ):
+    if not (content or position):
+      raise ValueError(
+        'Attention needs content or position, but got False for both content and position.'
+      )
+    self.layer = layers.make(
+      width=width,
+      num_heads=num_heads,
+      scheme=scheme,
+      head_dim=head_dim,
+      num_kv_heads=None,
+      causal=causal,
+      window=None,
+      logit_cap=None,
+      dropout_rate=dropout_rate,
+      scale=scale,
+      implementation=None,
+    )
+    dims = self.layer.dims
+    self.counts = (content, position)
+    halves = (width - position_width, position_width)
+    heads = (num_heads * _half(dims.head_dim),) * 2
+    self.query = PartitionedLinear(halves, heads, use_bias=False, rngs=rngs)
+    self.key = PartitionedLinear(halves, heads, use_bias=False, rngs=rngs)
+    self.value = PartitionedLinear(halves, heads, use_bias=False, rngs=rngs)
+    self.out = PartitionedLinear(heads, halves, use_bias=False, rngs=rngs)
+    self.scheme_params = Parameters(scheme, scheme.init(rngs.params(), dims))
+    shared = scheme.init_model(rngs.params(), dims) if model_params else None
+    self.model_params = None if shared is None else Parameters(scheme, shared)
+
+  def __call__(
+    self,
+    x: Float[Array, 'B T M'],
+    pos: Ids,
+    *,
+    segments: Int[Array, '...'] | None = None,
+    order: Num[Array, '...'] | None = None,
+    mask: Bool[Array, '...'] | None = None,
+    model_params: Params | None = None,
+    dropout_key: PRNGKey | None = None,
+  ) -> Float[Array, 'B T M']:
+    """The layer's output, [content | position], before any residual; arguments as in `Attention`.
+
+    Raises:
+      ValueError: if shapes do not fit, or an argument lacks what it needs.
+    """
+    held = None if self.model_params is None else self.model_params()
+    params = layers.merged(self.layer.scheme, self.scheme_params(), held, model_params)
+    q, k, v = (self._heads(project(x)) for project in (self.query, self.key, self.value))
+    q = jnp.concatenate(
+      [half * counts for half, counts in zip(jnp.split(q, 2, axis=-1), self.counts, strict=True)],
+      axis=-1,
+    )
+    tokens = Tokens(x, pos, segments, order)
+    mixed = layers.attention(
+      self.layer, params, Heads(q, k, v), tokens, mask=mask, dropout_key=dropout_key
+    )
+    halves = (half.reshape(*x.shape[:-1], -1) for half in jnp.split(mixed, 2, axis=-1))
+    return self.out(jnp.concatenate(list(halves), axis=-1))
+
+  def _heads(self, both: Float[Array, 'B T both']) -> Float[Array, 'B T H D']:
+    """[all content halves | all position halves] as heads that are [content | position] each."""
+    heads = (*both.shape[:-1], self.layer.dims.num_heads, -1)
+    halves = (half.reshape(heads) for half in jnp.split(both, 2, axis=-1))
+    return jnp.concatenate(list(halves), axis=-1)
+
+
+def _half(width: int) -> int:
+  """Half of a width that content and position share.
+
+  Raises:
+    ValueError: if it is odd.
+  """
+  if width % 2:
+    raise ValueError(f'Two halves need an even width, but got {width}.')
+  return width // 2

@@ -1,0 +1,100 @@
+"""Concatenated: the embedding's last numbers are the position's, the others the word's.
+
+z = [w ; p(pos)], of the model's width M: w is the first M - P numbers of the token's embedding, p a
+learned table of width P. Every W of the first layer then meets both: z W = w W_w + p W_p, so that
+queries, keys and values mix words and positions, which `factored` keeps apart.
+
+Reference: Kitaev and Klein 2018, https://arxiv.org/abs/1805.01052, section 3: concatenation alone,
+the step between addition and the factored model; halves of 512 in 1024, p from N(0, 1). In the
+paper the word vectors have M - P numbers. Here the model's embedding has M, as for every other
+scheme, and its last P columns are never read at the input. It is addition with the two kept to
+columns of their own, [w ; 0] + [0 ; p]. The layer norm that follows in the paper is the model's.
+"""
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Num
+
+from posjax.scheme import Scheme
+from posjax.schemes.learned import lookup
+
+SHIFT_INVARIANT = False
+
+
+def concatenation(
+  x: Float[Array, '*B T M'], table: Float[Array, 'N P'], pos: Num[Array, '*B T']
+) -> Float[Array, '*B T M']:
+  """[x without its last P numbers ; table[pos]], NaN for ids outside of the table.
+
+  Args:
+    x: embeddings, wider than the table.
+    table: one row per id.
+    pos: integer ids, in tokens.
+
+  Raises:
+    TypeError: if ids are not integers.
+    ValueError: if the table leaves no room for the word.
+
+  Example:
+    >>> concatenation(jnp.ones((2, 3)), jnp.array([[5.0], [6.0]]), jnp.array([1, 0]))
+    Array([[1., 1., 6.],
+           [1., 1., 5.]], dtype=float32)
+  """
+  room = x.shape[-1] - table.shape[-1]
+  if room < 1:
+    raise ValueError(
+      f'A position of width {table.shape[-1]} must leave room for the word, but got embeddings of '
+      f'width {x.shape[-1]}.'
+    )
+  return jnp.concatenate([x[..., :room], lookup(table, pos).astype(x.dtype)], axis=-1)
+
+
+def scheme(
+  max_length: int = 512,
+  position_width: int | None = None,
+  content: bool = True,
+  position: bool = True,
+) -> Scheme:
+  """A table of positions beside the words. The parameters are the same whatever is silent.
+
+  Args:
+    max_length: rows of the table: ids 0 .. max_length - 1 have one; others give NaN.
+    position_width: P, below the model's width M; by default half of it, rounded down.
+    content: whether the word takes part; False silences it with zeros, at test time say.
+    position: the same for the position.
+
+  Raises:
+    ValueError: if the table is empty, or both halves are silent; where used, if the table leaves
+      no room for the word, and TypeError for ids that are not integers.
+
+  Example:
+    >>> from posjax.scheme import places
+    >>> places(scheme(max_length=1024))
+    ('embed',)
+  """
+  if max_length < 1:
+    raise ValueError(f'A table of positions needs at least one row, but got {max_length}.')
+  if position_width is not None and position_width < 1:
+    raise ValueError(f'A position needs a width of at least 1, but got {position_width}.')
+  if not (content or position):
+    raise ValueError(
+      'An embedding needs content or position, but got False for both content and position.'
+    )
+
+  def init_model(key, dims):
+    width = dims.width // 2 if position_width is None else position_width
+    if not 1 <= width < dims.width:
+      raise ValueError(
+        f'A position must have a width of at least 1 and below that of the model, {dims.width}, '
+        f'but got {width}.'
+      )
+    return {'table': jax.random.normal(key, (max_length, width), jnp.float32)}
+
+  def embed(params, x, tokens, pos):
+    table = params['table']
+    if not position:
+      room = x.shape[-1] - table.shape[-1]
+      return x.at[..., room:].set(0)
+    return concatenation(x if content else jnp.zeros_like(x), table, pos)
+
+  return Scheme(init_model=init_model, embed=embed, axes=1)

@@ -1,0 +1,59 @@
+"""Laplace: near tokens count for more, by a learned double-exponential prior of the distance.
+
+bias = -|w |d| + b|, w > 0, b <= 0, added to the scaled logits, unscaled. Without b it multiplies
+the attention weights by exp(-w |d|) and divides them by their sum: the Laplace distribution of
+scale 1/w tokens. That is the linear bias: with ALiBi's slopes for w and no b, this is ALiBi. With b
+the prior's maximum is at |d| = -b / w.
+
+Reference: Guo, Zhang, Liu 2019, Gaussian Transformer,
+https://doi.org/10.1609/aaai.v33i01.33016489, compares the Gaussian prior with others; this one has
+its form, with |d| for d^2. Which others the paper tried we could not read. Signs, initial values
+and sharing are as for `gaussian`.
+"""
+
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Num
+
+from posjax.scheme import Scheme
+from posjax.schemes.gaussian import penalty, prior
+
+SHIFT_INVARIANT = True
+
+
+def bias(
+  w: Float[Array, ' H'], b: Float[Array, ' H'], distance: Num[Array, '*shape']
+) -> Float[Array, 'H *shape']:
+  """-|w |d| + b|.
+
+  Args:
+    w: one per head, or one for all; per token.
+    b: as many; not positive.
+    distance: q_pos - k_pos, in tokens.
+
+  Returns:
+    [H, ...], float32 even if w is narrower.
+
+  Example:
+    >>> bias(jnp.array([0.5]), jnp.array([-1.0]), jnp.array([0, 2, -4]))
+    Array([[-1., -0., -1.]], dtype=float32)
+  """
+  return penalty(w, b, abs(distance.astype(jnp.promote_types(w.dtype, jnp.float32))))
+
+
+def scheme(w: float = 0.1, b: float | None = None, per_head: bool = False) -> Scheme:
+  """A learned Laplace prior.
+
+  Args:
+    w: initial value, positive, per token.
+    b: initial value, negative; None for a constant 0, the maximum at the token itself.
+    per_head: a w and b for each head of each layer, instead of one pair for the whole model.
+
+  Raises:
+    ValueError: if a number has the wrong sign.
+
+  Example:
+    >>> from posjax.scheme import places
+    >>> places(scheme(per_head=True))
+    ('bias',)
+  """
+  return prior(bias, w, b, per_head)
