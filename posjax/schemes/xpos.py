@@ -59,7 +59,7 @@ def reach(gamma: float = 0.4, scale_base: float = 512.0) -> float:
   return float(_LIMIT * scale_base / fastest) if fastest else float('inf')
 
 
-def logits(
+def rotated_logits(
   q: Float[Array, 'B T H D'],
   k: Float[Array, 'B S K D'],
   q_pos: Num[Array, 'B T'],
@@ -87,7 +87,7 @@ def logits(
 
   Example:
     >>> ones, pos = jnp.ones((1, 1, 1, 2)), jnp.zeros((1, 1), jnp.int32)
-    >>> at = lambda distance: logits(ones, ones, pos + distance, pos)
+    >>> at = lambda distance: rotated_logits(ones, ones, pos + distance, pos)
     >>> (at(512) / at(0) / np.cos(512)).round(4)  # zeta = 0.4/1.4
     Array([[[[0.2857]]]], dtype=float32)
   """
@@ -141,7 +141,7 @@ def scheme(
   if not 0 < fraction <= 1:
     raise ValueError(f"xPos's fraction must be in (0, 1], but got {fraction}.")
 
-  def replaced(params, content, q, k, q_at, k_at):
-    return logits(q, k, q_at, k_at, base, scale_base, gamma, fraction, interleaved)
+  def replaced(params, logits, q, k, q_at, k_at):
+    return rotated_logits(q, k, q_at, k_at, base, scale_base, gamma, fraction, interleaved)
 
   return Scheme(logits=replaced, axes=1)

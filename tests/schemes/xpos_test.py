@@ -15,7 +15,7 @@ GOLDEN = np.load(Path(__file__).parents[1] / 'golden' / 'xpos.npz')
 # Compiled without optimization, in half the time.
 compiled = functools.partial(jax.jit, compiler_options={'xla_backend_optimization_level': 0})
 attend = compiled(posjax.attend, static_argnums=3, static_argnames='causal')
-logits = compiled(xpos.logits, static_argnums=(4, 5, 6, 7, 8))
+logits = compiled(xpos.rotated_logits, static_argnums=(4, 5, 6, 7, 8))
 
 
 def _reference(q, k, q_pos, k_pos, width, scale_base=512.0, gamma=0.4, interleaved=False):
@@ -155,7 +155,7 @@ def test_gradients_are_those_of_the_formula():
   q_pos, k_pos = np.array([[5, 90]] * 2), np.array([[0, 4, 60]] * 2)
   each = np.random.default_rng(0).normal(size=(2, 2, 2, 3))
   ids = jnp.asarray(q_pos), jnp.asarray(k_pos)
-  of = lambda q, k: (xpos.logits(q, k, *ids, 10000.0, 40.0) * each).sum()
+  of = lambda q, k: (xpos.rotated_logits(q, k, *ids, 10000.0, 40.0) * each).sum()
   grads = compiled(jax.grad(of, argnums=(0, 1)))(q, k)
   # Bilinear: the gradient by one number is the value at its unit vector.
   for which, index in ((0, (1, 1, 0, 3)), (1, (0, 2, 0, 6))):
@@ -173,7 +173,7 @@ def test_float_ids_count_fractions_of_a_token_and_have_gradients():
     assert error(logits(q, k, *ids), _reference(q, k, *ids, 8)) < 1e-5
   q_pos, k_pos = (np.full((2, 1), pos, np.float32) for pos in (4.0, 1.5))
   fixed = [jnp.asarray(x) for x in (q, k, k_pos)]
-  of = lambda pos: xpos.logits(*fixed[:2], pos, fixed[2], 10000.0, 20.0).sum()
+  of = lambda pos: xpos.rotated_logits(*fixed[:2], pos, fixed[2], 10000.0, 20.0).sum()
   slope = compiled(jax.grad(of))(q_pos)
   step = lambda h: _reference(q, k, q_pos + h, k_pos, 8, 20.0)[:, 0, 0]
   assert error(slope, (step(2**-12) - step(-(2**-12))) * 2**11) < 1e-5
