@@ -1,0 +1,147 @@
+"""xPos: RoPE whose products also decay with the distance, each frequency at its own rate.
+
+logits = sum over c of Re(q_c conj(k_c) e^(i distance f_c)) zeta_c^(distance/512) / sqrt(D), for the
+pairs c = 0 .. d/2 - 1 of RoPE, with zeta_c = (2c/d + gamma) / (1 + gamma), gamma = 0.4. All zeta
+are below 1, those of the fast frequencies most: far away, only the slow ones are left.
+
+Reference: Sun et al. 2022, A Length-Extrapolatable Transformer, https://arxiv.org/abs/2212.10554,
+algorithm 1. The paper pairs neighbours (`interleaved=True`); its 512 is `scale_base`.
+
+The authors' code multiplies q by zeta^(pos/512) and k by zeta^(-pos/512): from position 36,000 on
+that is more than float32 holds, and centring it on the sequence makes cached keys wrong. Here the
+logits are replaced at place 3, where the middle of a tile's own queries is the zero of the powers,
+so that they are exact wherever the tile is. Keys far back give exactly 0, which is right. Queries
+more than `reach` tokens (24,500) from that middle, and keys so far ahead of it, get NaN. Later keys
+grow without bound by definition: use a causal mask. The scale is 1/sqrt(D): `attend`'s own does not
+reach logits that a scheme replaces.
+"""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, Num
+
+from posjax.angles import angles, frequencies
+from posjax.heads import product
+from posjax.scheme import Scheme
+from posjax.schemes.rope import rotary_width, rotate
+
+SHIFT_INVARIANT = True
+
+_LIMIT = 60.0  # of a power of e: float32 ends at 88, and heads are numbers beside it
+
+
+def decays(width: int, gamma: float = 0.4) -> Float[np.ndarray, ' half']:
+  """zeta: what is left of each pair's product after scale_base tokens.
+
+  Args:
+    width: how many numbers of a head turn.
+    gamma: positive; the larger, the slower.
+
+  Returns:
+    float64 [width // 2], in (0, 1), rising.
+
+  Example:
+    >>> decays(4).round(4)
+    array([0.2857, 0.6429])
+  """
+  return (2 * np.arange(width // 2) / width + gamma) / (1 + gamma)
+
+
+def reach(gamma: float = 0.4, scale_base: float = 512.0) -> float:
+  """How many tokens from the middle of a tile's queries float32 holds the powers: e^60.
+
+  Example:
+    >>> int(reach())
+    24521
+  """
+  fastest = -np.log(decays(2, gamma)[0])
+  return float(_LIMIT * scale_base / fastest) if fastest else float('inf')
+
+
+def rotated_logits(
+  q: Float[Array, 'B T H D'],
+  k: Float[Array, 'B S K D'],
+  q_pos: Num[Array, 'B T'],
+  k_pos: Num[Array, 'B S'],
+  base: float = 10000.0,
+  scale_base: float = 512.0,
+  gamma: float = 0.4,
+  fraction: float = 1.0,
+  interleaved: bool = False,
+) -> Float[Array, 'B H T S']:
+  """The content logits with rotation and decay, scaled by 1/sqrt(D).
+
+  Args:
+    q: queries, as projected.
+    k: keys, as projected.
+    q_pos: ids of the queries.
+    k_pos: ids of the keys.
+    base, scale_base, gamma, fraction, interleaved: see `scheme`.
+
+  Returns:
+    float32 or wider; NaN beyond `reach`.
+
+  Raises:
+    ValueError: if the width that turns is odd.
+
+  Example:
+    >>> ones, pos = jnp.ones((1, 1, 1, 2)), jnp.zeros((1, 1), jnp.int32)
+    >>> at = lambda distance: rotated_logits(ones, ones, pos + distance, pos)
+    >>> (at(512) / at(0) / np.cos(512)).round(4)  # zeta = 0.4/1.4
+    Array([[[[0.2857]]]], dtype=float32)
+  """
+  width = rotary_width(q.shape[-1], fraction)
+  rates = np.log(decays(width, gamma)) / scale_base  # per token, negative
+  low, high = q_pos.min(axis=1, keepdims=True), q_pos.max(axis=1, keepdims=True)
+  middle = jax.lax.stop_gradient(low // 2 + high // 2)  # low + high would wrap
+
+  def place(x, pos, rates):
+    wide = jnp.promote_types(x.dtype, jnp.float32)
+    turned = rotate(x.astype(wide), angles(pos, frequencies(width, base)), interleaved)
+    tokens = (pos - middle)[..., None].astype(wide)
+    powers = jnp.minimum(tokens * jnp.asarray(rates, wide).reshape(1, 1, -1), _LIMIT)
+    pairs = jnp.repeat(powers, 2, -1) if interleaved else jnp.concatenate([powers, powers], -1)
+    still = jnp.zeros((*pos.shape, x.shape[-1] - width), wide)
+    return turned * jnp.exp(jnp.concatenate([pairs, still], -1))[:, :, None]
+
+  found = product(place(q, q_pos, rates), place(k, k_pos, -rates)) * q.shape[-1] ** -0.5
+  most = reach(gamma, scale_base)
+  q_beyond, k_beyond = abs(q_pos - middle) > most, k_pos - middle > most
+  return jnp.where(q_beyond[:, None, :, None] | k_beyond[:, None, None], jnp.nan, found)
+
+
+def scheme(
+  base: float = 10000.0,
+  scale_base: float = 512.0,
+  gamma: float = 0.4,
+  fraction: float = 1.0,
+  interleaved: bool = False,
+) -> Scheme:
+  """Rotary positions that decay.
+
+  Args:
+    base: of the frequencies.
+    scale_base: tokens after which zeta is left of a pair's product; positive.
+    gamma: the larger, the slower the decay; positive.
+    fraction: share of each head that turns and decays, in (0, 1], with the zeta of that width.
+    interleaved: pair neighbours, as the paper, instead of halves.
+
+  Raises:
+    ValueError: if an argument is out of range; where used, if the width that turns is odd.
+
+  Example:
+    >>> from posjax.scheme import places
+    >>> places(scheme())
+    ('logits',)
+  """
+  for name, value in (('base', base), ('scale_base', scale_base), ('gamma', gamma)):
+    if not value > 0:
+      raise ValueError(f"xPos's {name} must be positive, but got {value}.")
+  if not 0 < fraction <= 1:
+    raise ValueError(f"xPos's fraction must be in (0, 1], but got {fraction}.")
+
+  def replaced(params, logits, q, k, q_at, k_at):
+    return rotated_logits(q, k, q_at, k_at, base, scale_base, gamma, fraction, interleaved)
+
+  return Scheme(logits=replaced, axes=1)
