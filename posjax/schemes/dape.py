@@ -20,9 +20,7 @@ from jaxtyping import Array, Float
 
 from posjax.scheme import Params, Scheme, declares, places
 
-SHIFT_INVARIANT = True  # where the inner scheme is, as that of the example
-# Few units, so that the small steps of a numerical gradient cross no kink of LeakyReLU.
-EXAMPLE = "dape('alibi', width=8)"
+SHIFT_INVARIANT = True  # where the inner scheme is, as ALiBi
 
 _INNER = 'inner_'  # before the names of the inner scheme's parameters
 
@@ -49,7 +47,7 @@ def correction(
   return jnp.einsum('btsw,wh->bhts', hidden, params['out'])
 
 
-def scheme(inner: Scheme | str, width: int = 32) -> Scheme:
+def scheme(inner: Scheme | str = 'alibi', width: int = 32) -> Scheme:
   """Data-adaptive positions.
 
   Args:

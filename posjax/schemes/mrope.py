@@ -22,7 +22,7 @@ from posjax.schemes.axial_rope import assigned_angles
 from posjax.schemes.rope import rotate
 
 SHIFT_INVARIANT = True
-EXAMPLE = 'mrope(sections=(2, 2))'
+EXAMPLE = 'mrope(sections=(1, 2, 1))'
 
 
 def axis(
