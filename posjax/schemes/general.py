@@ -69,7 +69,7 @@ def scheme() -> Scheme:
     shape = (dims.num_heads, dims.head_dim, dims.head_dim)
     return {'weights': jax.nn.initializers.glorot_uniform(batch_axis=0)(key, shape, jnp.float32)}
 
-  def query(params, q, at):
-    return (transform(params['weights'], q) * q.shape[-1] ** 0.5).astype(q.dtype)
+  def query(params, x, at):
+    return (transform(params['weights'], x) * x.shape[-1] ** 0.5).astype(x.dtype)
 
   return Scheme(init=init, query=query)

@@ -44,8 +44,8 @@ def scheme() -> Scheme:
     ('query',)
   """
 
-  def query(params, q, at):
-    wide = q.astype(jnp.result_type(q, jnp.float32))
-    return (wide * q.shape[-1] ** 0.5).astype(q.dtype)
+  def query(params, x, at):
+    wide = x.astype(jnp.result_type(x, jnp.float32))
+    return (wide * x.shape[-1] ** 0.5).astype(x.dtype)
 
   return Scheme(query=query)
