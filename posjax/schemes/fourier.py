@@ -112,8 +112,8 @@ def _row(vector: Float[Array, ' N'], like: Num[Array, '*shape']) -> Float[Array,
 
 
 def scheme(
-  num_features: int = 64,
-  hidden: int = 32,
+  num_features: int = 32,
+  hidden: int = 16,
   gamma: float = 1.0,
   groups: int = 1,
   axes: int = 1,
