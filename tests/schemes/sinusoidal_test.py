@@ -125,21 +125,6 @@ def test_the_dot_product_is_even_and_largest_at_no_distance():
   assert ahead.max() < 32
 
 
-def test_random_projections_ruin_the_dot_product_and_orthogonal_ones_keep_it():
-  # Text 000: PE(20) W_Q^T W_K PE(20 + o), entries uniform in [-1, 1].
-  random = np.random.RandomState(int(GOLDEN['wqwk_seed']))
-  w_q, w_k = (random.uniform(-1, 1, (64, 64)) for _ in range(2))
-  codes = np.asarray(encoding(20 + jnp.asarray(GOLDEN['dot_closed_offsets'], jnp.int32), 64))
-  start = np.asarray(encoding(jnp.array(int(GOLDEN['wqwk_pos'])), 64))
-  ruined = codes @ (w_k.T @ (w_q @ start))
-  assert _error(ruined, GOLDEN['wqwk_curve']) < 1e-5
-  assert abs(ruined - ruined[::-1]).max() > 10  # no longer even
-  orthogonal, _ = np.linalg.qr(w_q)
-  kept = codes @ (orthogonal.T @ (orthogonal @ start))
-  assert _error(kept, GOLDEN['dot_closed_d64']) < 1e-6
-  np.testing.assert_allclose(kept, GOLDEN['wqwk_curve_orth_W'], atol=1e-4)
-
-
 def test_codes_are_bounded_at_every_position():
   pos = jnp.asarray(np.random.default_rng(0).integers(-(2**31), 2**31, 5000), jnp.int32)
   assert abs(encoding(pos, 32)).max() <= 1

@@ -1,0 +1,86 @@
+"""Additive: a small network of query and key in place of their dot product (Bahdanau's attention).
+
+logit = v_h . tanh(W_h [q; k]) = v_h . tanh(W1_h q + W2_h k), one network per query head h;
+unscaled, since tanh is bounded. It replaces the logits: what place 2 did to q and k (RoPE) is
+dropped, in whatever order the schemes are chained; what place 3 adds later in the chain, and every
+bias, is added to it.
+
+Reference: Bahdanau, Cho, Bengio 2015, https://arxiv.org/abs/1409.0473, appendix A.1.2, there for
+one head, without bias vectors. W1 q and W2 k are computed once per token, but no exact form avoids
+a tanh for each pair and each of the `width` numbers: T S width of them per head. The compiler adds
+them up as it goes; gradients hold them, for a tile at a time where attention is computed in tiles.
+The paper begins with v = 0 and W of deviation 0.001 (appendix B.1); here both begin with Glorot's
+uniform values, W as [2D, width] and v as [width, 1].
+"""
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from posjax.heads import ungroup
+from posjax.scheme import Scheme
+
+SHIFT_INVARIANT = True
+
+
+def similarity(
+  query: Float[Array, 'H D width'],
+  key: Float[Array, 'H D width'],
+  vector: Float[Array, 'H width'],
+  q: Float[Array, 'B T H D'],
+  k: Float[Array, 'B S K D'],
+) -> Float[Array, 'B H T S']:
+  """v . tanh(W1 q + W2 k) of every pair.
+
+  Args:
+    query: W1 of each query head: the part of W for the numbers of q.
+    key: W2 of each query head: the part for the numbers of k.
+    vector: v of each query head.
+    q: queries.
+    k: keys, each of their heads shared by H / K consecutive query heads.
+
+  Returns:
+    float32, or what is wider; at most the sum of |v|.
+
+  Example:
+    >>> one = jnp.ones((1, 1, 1))
+    >>> similarity(one, -one, jnp.array([[2.0]]), jnp.ones((1, 1, 1, 1)), jnp.ones((1, 1, 1, 1)))
+    Array([[[[0.]]]], dtype=float32)
+  """
+  wide = jnp.result_type(q, k, jnp.float32)
+  of_q = jnp.einsum('bthd,hdw->bhtw', q.astype(wide), query)
+  of_k = jnp.einsum('bshd,hdw->bhsw', ungroup(k.astype(wide), q.shape[-2]), key)
+  # A sum, where a product of matrices would need all T S width numbers at once.
+  hidden = jnp.tanh(of_q[:, :, :, None] + of_k[:, :, None])
+  return (hidden * vector[None, :, None, None]).sum(-1)
+
+
+def scheme(width: int | None = None) -> Scheme:
+  """Scores of a network with one hidden layer as the logits.
+
+  Args:
+    width: of the hidden layer; by default that of a head.
+
+  Raises:
+    ValueError: if the width is not positive.
+
+  Example:
+    >>> from posjax.scheme import places
+    >>> places(scheme(width=32))
+    ('logits',)
+  """
+  if width is not None and width < 1:
+    raise ValueError(f'The width of additive attention must be positive, but got {width}.')
+
+  def init(key, dims):
+    hidden = dims.head_dim if width is None else width
+    make = jax.nn.initializers.glorot_uniform(batch_axis=0)
+    matrix_key, vector_key = jax.random.split(key)
+    both = make(matrix_key, (dims.num_heads, 2 * dims.head_dim, hidden), jnp.float32)
+    vector = make(vector_key, (dims.num_heads, hidden, 1), jnp.float32)[..., 0]
+    return {'query': both[:, : dims.head_dim], 'key': both[:, dims.head_dim :], 'vector': vector}
+
+  def logits(params, logits, q, k, q_at, k_at):
+    return similarity(params['query'], params['key'], params['vector'], q, k)
+
+  return Scheme(init=init, logits=logits)

@@ -1,0 +1,95 @@
+"""Cosine: the angle between query and key alone, whatever their lengths.
+
+logit = cos(q, k) / temperature = q . k / (|q| |k| temperature). It replaces the logits: what place
+2 did to q and k (RoPE) is dropped, in whatever order the schemes are chained; what place 3 adds
+later in the chain, and every bias, is added to it.
+
+Reference: Graves, Wayne, Danihelka 2014, Neural Turing Machines, https://arxiv.org/abs/1410.5401,
+eqs. 5-6, who multiply by a strength (1 / temperature); plain, with temperature 1, the weights of S
+keys differ by no more than a factor e^2. A trained temperature per head that may not fall below
+0.01 is that of Liu et al. 2022, Swin Transformer V2, https://arxiv.org/abs/2111.09883, eq. 2, whose
+code trains log(1 / temperature) and starts at temperature 0.1.
+
+A length below 1e-6 counts as 1e-6, so that the cosine with a vector of zeros is 0, and gradients
+are finite: at most 1e6 / temperature.
+"""
+
+import math
+
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from posjax.heads import product
+from posjax.scheme import Scheme
+
+SHIFT_INVARIANT = True
+
+LEAST_LENGTH = 1e-6
+LEAST_TEMPERATURE = 0.01  # of the trained ones
+
+
+def unit(x: Float[Array, '*shape D']) -> Float[Array, '*shape D']:
+  """x / max(|x|, 1e-6): of length 1, and 0 for 0.
+
+  Returns:
+    float32, or what is wider.
+
+  Example:
+    >>> unit(jnp.array([[3.0, 4.0], [0.0, 0.0]]))
+    Array([[0.6, 0.8],
+           [0. , 0. ]], dtype=float32)
+  """
+  x = x.astype(jnp.result_type(x, jnp.float32))
+  squares = jnp.square(x).sum(-1, keepdims=True)
+  return x / jnp.sqrt(jnp.maximum(squares, LEAST_LENGTH**2))
+
+
+def similarity(q: Float[Array, 'B T H D'], k: Float[Array, 'B S K D']) -> Float[Array, 'B H T S']:
+  """The cosine of every pair, in [-1, 1] but for rounding.
+
+  Args:
+    q: queries.
+    k: keys, each of their heads shared by H / K consecutive query heads.
+
+  Returns:
+    float32, or what is wider.
+
+  Example:
+    >>> similarity(jnp.array([[[[0.0, 5.0]]]]), jnp.array([[[[3.0, 4.0]], [[0.0, 0.0]]]]))
+    Array([[[[0.8, 0. ]]]], dtype=float32)
+  """
+  return product(unit(q), unit(k))
+
+
+def scheme(temperature: float = 1.0, learned: bool = False) -> Scheme:
+  """Cosines of queries and keys as the logits.
+
+  Args:
+    temperature: divides the cosines; positive.
+    learned: whether each head trains its own, which begins at `temperature` and is never below
+      0.01.
+
+  Raises:
+    ValueError: if the temperature is not positive, or learned and below 0.01.
+
+  Example:
+    >>> from posjax.scheme import places
+    >>> places(scheme(temperature=0.1, learned=True))
+    ('logits',)
+  """
+  if not temperature > 0:
+    raise ValueError(f'The temperature of cosines must be positive, but got {temperature}.')
+  if learned and temperature < LEAST_TEMPERATURE:
+    raise ValueError(f'A learned temperature must begin at 0.01 or above, but got {temperature}.')
+
+  def init(key, dims):
+    return {'log_strength': jnp.full((dims.num_heads,), -math.log(temperature), jnp.float32)}
+
+  def plain(params, logits, q, k, q_at, k_at):
+    return similarity(q, k) / temperature
+
+  def trained(params, logits, q, k, q_at, k_at):
+    bounded = jnp.minimum(params['log_strength'], -math.log(LEAST_TEMPERATURE))
+    return similarity(q, k) * jnp.exp(bounded)[None, :, None, None]
+
+  return Scheme(init=init, logits=trained) if learned else Scheme(logits=plain)

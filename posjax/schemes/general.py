@@ -1,0 +1,75 @@
+"""General: a trained matrix between query and key, q . W k, in place of their dot product.
+
+logit = q^T W_h k, one W [D, D] per query head h; unscaled.
+
+Reference: Luong, Pham, Manning 2015, https://arxiv.org/abs/1508.04025, section 3.1 ("general"),
+there for one head. W^T q is computed first, at place 2, so that a pair costs what a dot product
+costs: schemes that turn or widen the heads and come later in a chain act on W^T q, earlier ones on
+q. `attend` scales, so W^T q is multiplied by sqrt(D), which cancels its default scale. The paper
+does not say how W begins: here with Glorot's uniform values, for which the logits have the variance
+of an unscaled dot product.
+"""
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from posjax.heads import product
+from posjax.scheme import Scheme
+
+SHIFT_INVARIANT = True
+
+
+def transform(
+  weights: Float[Array, 'H D D'], q: Float[Array, 'B T H D']
+) -> Float[Array, 'B T H D']:
+  """W^T q, head by head.
+
+  Returns:
+    float32, or what is wider.
+
+  Example:
+    >>> transform(jnp.array([[[1.0, 2.0], [3.0, 4.0]]]), jnp.array([[[[1.0, 0.0]]]]))
+    Array([[[[1., 2.]]]], dtype=float32)
+  """
+  return jnp.einsum('bthd,hde->bthe', q.astype(jnp.result_type(q, jnp.float32)), weights)
+
+
+def similarity(
+  weights: Float[Array, 'H D D'], q: Float[Array, 'B T H D'], k: Float[Array, 'B S K D']
+) -> Float[Array, 'B H T S']:
+  """q . W k of every pair.
+
+  Args:
+    weights: W of each query head, rows for the numbers of q.
+    q: queries.
+    k: keys, each of their heads shared by H / K consecutive query heads.
+
+  Returns:
+    float32, or what is wider.
+
+  Example:
+    >>> q, k = jnp.array([[[[1.0, 0.0]]]]), jnp.array([[[[5.0, 6.0]]]])
+    >>> similarity(jnp.array([[[1.0, 2.0], [3.0, 4.0]]]), q, k)
+    Array([[[[17.]]]], dtype=float32)
+  """
+  return product(transform(weights, q), k)
+
+
+def scheme() -> Scheme:
+  """A bilinear form of queries and keys as the logits.
+
+  Example:
+    >>> from posjax.scheme import places
+    >>> places(scheme())
+    ('query',)
+  """
+
+  def init(key, dims):
+    shape = (dims.num_heads, dims.head_dim, dims.head_dim)
+    return {'weights': jax.nn.initializers.glorot_uniform(batch_axis=0)(key, shape, jnp.float32)}
+
+  def query(params, x, at):
+    return (transform(params['weights'], x) * x.shape[-1] ** 0.5).astype(x.dtype)
+
+  return Scheme(init=init, query=query)
