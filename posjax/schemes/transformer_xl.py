@@ -71,7 +71,7 @@ def widened_query(
   w_r: Float[Array, 'M H D'],
   angle: Float[Array, '*B T half'],
 ) -> Float[Array, '*B T H Wider']:
-  """[q + u, turned((q + v) . W_R)]: its product with `widened_key` has the four terms, unscaled.
+  """[q + u, turned((q + v) . W_R)]: its product with [k, phase] has all four terms.
 
   Args:
     q: queries, as projected.
@@ -92,18 +92,18 @@ def widened_query(
   return jnp.concatenate([_plus(q, u), turned(coefficients, angle)], axis=-1).astype(q.dtype)
 
 
-def widened_key(
-  k: Float[Array, '*B S K D'], angle: Float[Array, '*B S half']
-) -> Float[Array, '*B S K Wider']:
-  """[k, phase]: the keys, and where they stand, the same for all heads.
+def with_phase(
+  x: Float[Array, '*B T H D'], angle: Float[Array, '*B T half']
+) -> Float[Array, '*B T H Wider']:
+  """[x, phase]: heads, such as the keys, and where they stand, the same for all heads.
 
   Example:
-    >>> widened_key(jnp.array([[[5.0]]]), jnp.array([[0.0]]))
+    >>> with_phase(jnp.array([[[5.0]]]), jnp.array([[0.0]]))
     Array([[[5., 1., 0.]]], dtype=float32)
   """
-  where = phase(angle)[..., None, :].astype(k.dtype)
-  where = jnp.broadcast_to(where, (*k.shape[:-1], where.shape[-1]))
-  return jnp.concatenate([k, where], axis=-1)
+  where = phase(angle)[..., None, :].astype(x.dtype)
+  where = jnp.broadcast_to(where, (*x.shape[:-1], where.shape[-1]))
+  return jnp.concatenate([x, where], axis=-1)
 
 
 def table(
@@ -152,7 +152,7 @@ def _factored(base: float) -> Scheme:
     return widened_query(x, params['u'], params['v'], params['w_r'], angle(params, at))
 
   def key(params, x, at):
-    return widened_key(x, angle(params, at))
+    return with_phase(x, angle(params, at))
 
   return Scheme(query=query, key=key, axes=1)
 
