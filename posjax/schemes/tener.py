@@ -19,6 +19,8 @@ version of the code, projected in another; none has an output projection. Their 
 by sqrt(D), is `scaled=True`. In the code u is called r_r_bias and v r_w_bias, the reverse of
 Transformer-XL's. Initial values are Glorot's normal ones, as there. Of an odd head the last number
 meets no R (the code pads R with a zero).
+
+It is no partner for what turns heads (RoPE): that would turn u and the codes too.
 """
 
 import jax

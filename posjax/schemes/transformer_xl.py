@@ -18,6 +18,8 @@ With `max_distance`, the code's clamp_len, farther tokens are as far as it. That
 W_R R is then Shaw's table of keys, made for the 2 max_distance + 1 distances and looked up. The
 code clamps the past, all that its mask leaves; later keys we clip alike (as the authors' XLNet).
 Shaw's key term is the special case u = v = 0 with a free table in place of W_R R.
+
+Without the clamp it is no partner for what turns heads (RoPE): that would turn u and the codes too.
 """
 
 import jax
@@ -25,6 +27,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Num
 
 from posjax.angles import angles, frequencies
+from posjax.heads import product
 from posjax.scheme import Scheme
 from posjax.schemes import shaw
 from posjax.schemes.rope import rotate
@@ -158,15 +161,14 @@ def _factored(base: float) -> Scheme:
 
 
 def _clamped(max_distance: int, base: float) -> Scheme:
-  def query(params, x, at):
-    return _plus(x, params['u']).astype(x.dtype)
-
   def logits(params, logits, q, k, q_at, k_at):
-    rows = shaw.index(q_at, k_at, max_distance)
+    u = params['u'][None, None] * q.shape[-1] ** -0.5
+    of_keys = product(jnp.broadcast_to(u, (q.shape[0], 1, *q.shape[2:])), k)
     relative = table(params['w_r'], max_distance, base)
-    return logits + shaw.key_logits(relative, _plus(q, params['v']), rows)
+    rows = shaw.index(q_at, k_at, max_distance)
+    return logits + of_keys + shaw.key_logits(relative, _plus(q, params['v']), rows)
 
-  return Scheme(query=query, logits=logits, axes=1)
+  return Scheme(logits=logits, axes=1)
 
 
 def scheme(shared: bool = True, max_distance: int | None = None, base: float = 10000.0) -> Scheme:
@@ -190,7 +192,7 @@ def scheme(shared: bool = True, max_distance: int | None = None, base: float = 1
     >>> places(scheme())
     ('query', 'key')
     >>> places(scheme(max_distance=400))
-    ('query', 'logits')
+    ('logits',)
   """
   if not base > 0:
     raise ValueError(f"Transformer-XL's base must be positive, but got {base}.")
