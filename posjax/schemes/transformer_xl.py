@@ -1,0 +1,220 @@
+"""Transformer-XL: a query, and vectors that all share, meet the key and a code of the distance.
+
+logits = ((q + u) . k + (q + v) . W_R R(distance)) / sqrt(D): in the paper's four terms content
+with content, q . k; content with distance, q . W_R R; and what all queries share of both, u . k and
+v . W_R R. R(distance) = [sin(distance w_k), cos(distance w_k)], w_k = base^(-2k/M), has the model's
+width M and is not trained; W_R [M, H, D] is, in each layer.
+
+Reference: Dai et al. 2019, https://arxiv.org/abs/1901.02860, section 3.3. The paper prints no
+scale; the authors' code divides all four terms by sqrt(D). It draws u, v and W_R from N(0, 0.02^2),
+shares u and v among the layers (`shared`; its TensorFlow scripts for two data sets untie them), and
+multiplies queries with the projected R of a segment's distances, then shifts rows: right under a
+causal mask and for consecutive ids alone. Here sines and cosines of a difference are factored into
+its two sides, so that one product of heads as wide as D + M has all four terms, for any ids, mask
+and memory. A memory is nothing special: its tokens are keys with ids of their own, before those of
+the queries.
+
+With `max_distance`, the code's clamp_len, farther tokens are as far as it. That has no factors:
+W_R R is then Shaw's table of keys, made for the 2 max_distance + 1 distances and looked up. The
+code clamps the past, all that its mask leaves; later keys we clip alike (as the authors' XLNet).
+Shaw's key term is the special case u = v = 0 with a free table in place of W_R R.
+
+Without the clamp it is no partner for what turns heads (RoPE): that would turn u and the codes too.
+"""
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Num
+
+from posjax.angles import angles, frequencies
+from posjax.heads import product
+from posjax.scheme import Scheme
+from posjax.schemes import shaw
+from posjax.schemes.rope import rotate
+from posjax.schemes.sinusoidal import encoding
+
+SHIFT_INVARIANT = True
+
+
+def turned(
+  coefficients: Float[Array, '*B T H M'], angle: Float[Array, '*B T half']
+) -> Float[Array, '*B T H M']:
+  """One side of coefficients . R(distance): its product with `phase` of the other side.
+
+  sin(a - b) and cos(a - b) are sums of products, so turned(c, a) . phase(b) = c . R(a - b).
+
+  Args:
+    coefficients: of [sin, cos], each M/2 wide.
+    angle: position times frequency, in radians.
+
+  Example:
+    >>> a, b = jnp.array([[0.5]]), jnp.array([[0.2]])
+    >>> side = turned(jnp.array([[[1.0, 0.0]]]), a)
+    >>> bool(abs(side @ phase(b)[0] - jnp.sin(0.3)) < 1e-6)
+    True
+  """
+  of_sin, of_cos = jnp.split(coefficients, 2, axis=-1)
+  return rotate(jnp.concatenate([of_cos, -of_sin], axis=-1), angle)
+
+
+def phase(angle: Float[Array, '*B T half']) -> Float[Array, '*B T M']:
+  """The other side: [cos, sin] of each angle.
+
+  Example:
+    >>> phase(jnp.array([[0.0]]))
+    Array([[1., 0.]], dtype=float32)
+  """
+  return jnp.concatenate([jnp.cos(angle), jnp.sin(angle)], axis=-1)
+
+
+def widened_query(
+  q: Float[Array, '*B T H D'],
+  u: Float[Array, 'H D'],
+  v: Float[Array, 'H D'],
+  w_r: Float[Array, 'M H D'],
+  angle: Float[Array, '*B T half'],
+) -> Float[Array, '*B T H Wider']:
+  """[q + u, turned((q + v) . W_R)]: its product with [k, phase] has all four terms.
+
+  Args:
+    q: queries, as projected.
+    u: for the content.
+    v: for the distance.
+    w_r: the projection of R.
+    angle: of the queries' positions, half = M/2.
+
+  Returns:
+    In the dtype of `q`; computed in float32.
+
+  Example:
+    >>> q, u, v = jnp.ones((1, 1, 1)), jnp.array([[2.0]]), jnp.array([[3.0]])
+    >>> widened_query(q, u, v, jnp.array([[[1.0]], [[0.0]]]), jnp.array([[0.0]]))
+    Array([[[ 3.,  0., -4.]]], dtype=float32)
+  """
+  coefficients = jnp.einsum('...hd,mhd->...hm', _plus(q, v), w_r)
+  return jnp.concatenate([_plus(q, u), turned(coefficients, angle)], axis=-1).astype(q.dtype)
+
+
+def with_phase(
+  x: Float[Array, '*B T H D'], angle: Float[Array, '*B T half']
+) -> Float[Array, '*B T H Wider']:
+  """[x, phase]: heads, such as the keys, and where they stand, the same for all heads.
+
+  Example:
+    >>> with_phase(jnp.array([[[5.0]]]), jnp.array([[0.0]]))
+    Array([[[5., 1., 0.]]], dtype=float32)
+  """
+  where = phase(angle)[..., None, :].astype(x.dtype)
+  where = jnp.broadcast_to(where, (*x.shape[:-1], where.shape[-1]))
+  return jnp.concatenate([x, where], axis=-1)
+
+
+def table(
+  w_r: Float[Array, 'M H D'], max_distance: int, base: float = 10000.0
+) -> Float[Array, 'H N D']:
+  """W_R R(distance) from max_distance down to -max_distance: what Shaw has as a table of keys.
+
+  Args:
+    w_r: the projection of R.
+    max_distance: in tokens; N is 2 max_distance + 1.
+    base: of the frequencies.
+
+  Raises:
+    ValueError: if M is odd.
+
+  Example:
+    >>> (100 * table(jnp.eye(2).reshape(2, 1, 2), 1)).astype(int)  # [sin, cos] of 1, 0 and -1
+    Array([[[ 84,  54],
+            [  0, 100],
+            [-84,  54]]], dtype=int32)
+  """
+  distance = jnp.arange(max_distance, -max_distance - 1, -1)
+  code = encoding(distance, _even(w_r.shape[0]), base, interleaved=False)
+  return jnp.einsum('nm,mhd->hnd', code, w_r)
+
+
+def _plus(q: Float[Array, '*B T H D'], vector: Float[Array, 'H D']) -> Float[Array, '*B T H D']:
+  """q + vector, in float32 at least."""
+  wide = jnp.promote_types(q.dtype, jnp.float32)
+  return q.astype(wide) + vector.reshape((1,) * (q.ndim - 2) + vector.shape)
+
+
+def _even(width: int) -> int:
+  if width % 2:
+    raise ValueError(
+      f'Transformer-XL needs as many sines as cosines, so an even width, but got {width}.'
+    )
+  return width
+
+
+def _factored(base: float) -> Scheme:
+  def angle(params, at: Num[Array, 'B T']):
+    return angles(at, frequencies(_even(params['w_r'].shape[0]), base))
+
+  def query(params, x, at):
+    return widened_query(x, params['u'], params['v'], params['w_r'], angle(params, at))
+
+  def key(params, x, at):
+    return with_phase(x, angle(params, at))
+
+  return Scheme(query=query, key=key, axes=1)
+
+
+def _clamped(max_distance: int, base: float) -> Scheme:
+  def logits(params, logits, q, k, q_at, k_at):
+    u = params['u'][None, None] * q.shape[-1] ** -0.5
+    of_keys = product(jnp.broadcast_to(u, (q.shape[0], 1, *q.shape[2:])), k)
+    relative = table(params['w_r'], max_distance, base)
+    rows = shaw.index(q_at, k_at, max_distance)
+    return logits + of_keys + shaw.key_logits(relative, _plus(q, params['v']), rows)
+
+  return Scheme(logits=logits, axes=1)
+
+
+def scheme(shared: bool = True, max_distance: int | None = None, base: float = 10000.0) -> Scheme:
+  """Relative positions with two trained vectors.
+
+  A pair costs D + M multiplications, whatever its ids: were they known to be consecutive, the
+  T + S - 1 distances of a tile could be projected first, for 2D a pair. With `max_distance`, a pair
+  costs D and a query 2 max_distance + 1 times D.
+
+  Args:
+    shared: one u and v for all layers, or one for each.
+    max_distance: in tokens, positive: farther ones are as far as it; None clips nothing.
+    base: of the frequencies; the authors' is 10000.
+
+  Raises:
+    ValueError: if an argument is out of range; where used, if the model's width is odd (that of
+      the authors' code fails there); with `max_distance`, TypeError for ids that are not integers.
+
+  Example:
+    >>> from posjax.scheme import places
+    >>> places(scheme())
+    ('query', 'key')
+    >>> places(scheme(max_distance=400))
+    ('logits',)
+  """
+  if not base > 0:
+    raise ValueError(f"Transformer-XL's base must be positive, but got {base}.")
+  # In the authors' code, 0 is no clamp at all.
+  if max_distance is not None and max_distance < 1:
+    raise ValueError(
+      f"Transformer-XL's max_distance must be positive, or None for none, but got {max_distance}."
+    )
+
+  def vectors(key, dims):
+    u, v = 0.02 * jax.random.normal(key, (2, dims.num_heads, dims.head_dim), jnp.float32)
+    return {'u': u, 'v': v}
+
+  def projection(key, dims):
+    shape = (_even(dims.width), dims.num_heads, dims.head_dim)
+    return {'w_r': 0.02 * jax.random.normal(key, shape, jnp.float32)}
+
+  def both(key, dims):
+    vectors_key, projection_key = jax.random.split(key)
+    return {**vectors(vectors_key, dims), **projection(projection_key, dims)}
+
+  places = _factored(base) if max_distance is None else _clamped(max_distance, base)
+  if shared:
+    return places._replace(init=projection, init_model=vectors)
+  return places._replace(init=both)
