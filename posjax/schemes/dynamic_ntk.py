@@ -3,7 +3,7 @@
 s = factor length / original_length - (factor - 1), and 1 up to the original length; frequencies
 base^(-2k/d) s^(-2k/(d-2)), k = 0 .. d/2 - 1, as `ntk` with the factor s.
 
-Reference: Peng et al. 2023, YaRN, https://arxiv.org/abs/2309.00071, section 3.3: s = max(1, l/L),
+Reference: Peng et al. 2023, YaRN, https://arxiv.org/abs/2309.00071, "Dynamic NTK": s = max(1, l/L),
 which is factor=1. The term with `factor` is from the code in use (first published by emozilla in a
 forum post of July 2023, and in Hugging Face's `dynamic`). There the length is that of the longest
 call so far: cached keys keep an older base, and a row's answer depends on the rows beside it and on

@@ -5,7 +5,7 @@ above high_frequency_factor, has w_k / factor if r is below low_frequency_factor
 two m w_k + (1 - m) w_k / factor, m = (r - low) / (high - low).
 
 Reference: Grattafiori et al. 2024, The Llama 3 herd of models, https://arxiv.org/abs/2407.21783,
-section 3.4.2, gives the base 500,000; the scaling is in the authors' code alone (`apply_scaling` of
+section 3.2, gives the base 500,000; the scaling is in the authors' code alone (`apply_scaling` of
 llama-models: 8, 1, 4, 8192, the defaults here; Llama 3.2 divides by 32). It is the mixture of
 YaRN's paper (`yarn.kept_by_turns`), with other numbers and without a change of the logits.
 """

@@ -4,12 +4,12 @@ w_k = base^(-2k/d) / f_k, with f from short_factor for texts up to the original 
 long_factor beyond; q and k are multiplied by sqrt(1 + ln(s) / ln(original_length)), s > 1 the
 extension of the model.
 
-Reference: Ding et al. 2024, https://arxiv.org/abs/2402.13753, eq. 3; the multiplier is in the
-authors' code and in Phi-3, not in the paper, and there s is the extended length of the model /
-its original length at every length of text. The paper also leaves the first n tokens' angles
-unchanged; no published model does, nor this. Others switch lists when the text in hand grows past
-the original length, and then old keys do not fit new queries; here the length is an argument:
-declare the longest text, once, and every key, cached or not, is turned by one list.
+Reference: Ding et al. 2024, https://arxiv.org/abs/2402.13753, section 3; the multiplier is that of
+the authors' code and of Phi-3, where s is the extended length of the model / its original length at
+every length of text. The paper also leaves the first n tokens' angles unchanged; configurations of
+published models have no place for that, nor has this. Others switch lists when the text in hand
+grows past the original length, and then old keys do not fit new queries; here the length is an
+argument: declare the longest text, once, and every key, cached or not, is turned by one list.
 """
 
 import math

@@ -3,7 +3,7 @@
 w_k = base^(-2k/D) for k = 0 .. floor(p D/2) - 1, and 0 for the other pairs, which then carry
 content alone at any distance. p = 1 is RoPE, p = 0 no positions.
 
-Reference: Barbero et al. 2024, Round and round we go, https://arxiv.org/abs/2410.06205, section 6;
+Reference: Barbero et al. 2024, Round and round we go, https://arxiv.org/abs/2410.06205, "p-RoPE";
 Hugging Face's `proportional` (Gemma 4), which divides by a `factor` besides. `rope(fraction=p)` of
 GPT-NeoX is another scheme: it turns as many numbers, the first p D of each head, but spreads all
 frequencies from 1 down to 1/base over them, so that slow ones remain; here they go, and pairs are

@@ -4,14 +4,14 @@ A pair that makes r = L w_k / (2 pi) turns in the original length L keeps its fr
 above beta_fast, has w_k / factor if r is below beta_slow, and a mixture of the two between; q and k
 are multiplied by 0.1 ln(factor) + 1.
 
-Reference: Peng et al. 2023, YaRN, https://arxiv.org/abs/2309.00071, eqs. 17-22. The mixture in
-the paper is linear in the turns r (`kept_by_turns`); in the authors' code, and in every model
-trained with it, linear in the pair's index k (`kept`, ours), from the index at which r is
-beta_fast, rounded down, to that at which it is beta_slow, rounded up. truncate=False does not
-round (gpt-oss): the zones are then the paper's. The root of the paper's 1/t multiplies cos and
-sin, so only what turns, if a fraction does. With DeepSeek's two numbers it is
-(0.1 mscale ln(factor) + 1) / (0.1 mscale_all_dim ln(factor) + 1), which Hugging Face reads only
-if neither is 0; what DeepSeek multiplies the softmax by besides is for `attend(..., scale=)`.
+Reference: Peng et al. 2023, YaRN, https://arxiv.org/abs/2309.00071, "NTK-by-parts" and "YaRN" (eqs.
+17-22 of version 2). The mixture in the paper is linear in the turns r (`kept_by_turns`); in the
+authors' code, and in the models trained with it, linear in the pair's index k (`kept`, ours), from
+the index at which r is beta_fast, rounded down, to that at which it is beta_slow, rounded up.
+truncate=False does not round (gpt-oss): the zones are then the paper's. The root of the paper's 1/t
+multiplies cos and sin, so only what turns, if a fraction does. With DeepSeek's two numbers it is
+(0.1 mscale ln(factor) + 1) / (0.1 mscale_all_dim ln(factor) + 1), which Hugging Face reads only if
+neither is 0; what DeepSeek multiplies the softmax by besides is for `attend(..., scale=)`.
 """
 
 import math

@@ -93,7 +93,7 @@ def test_fast_pairs_are_untouched_slow_ones_interpolated_and_those_between_mixed
 def test_the_papers_mixture_is_linear_in_the_turns():
   own = np.array([10000 ** (-2 * k / 96) for k in range(48)])
   expected = []
-  for frequency in own:  # eqs. 17 and 18, alpha = 1, beta = 32
+  for frequency in own:  # "NTK-by-parts", alpha = 1, beta = 32
     turns = 2048 / (2 * math.pi / frequency)
     expected.append(0.0 if turns < 1 else 1.0 if turns > 32 else (turns - 1) / (32 - 1))
   found = yarn.kept_by_turns(own, 2048)
@@ -102,7 +102,7 @@ def test_the_papers_mixture_is_linear_in_the_turns():
   np.testing.assert_array_equal(found == 1, theirs == 1)
   np.testing.assert_array_equal(found == 0, theirs == 0)
   assert abs(found - theirs).max() > 0.3
-  mixed = [(1 - g) * w / 8 + g * w for g, w in zip(expected, own, strict=True)]  # eq. 20
+  mixed = [(1 - g) * w / 8 + g * w for g, w in zip(expected, own, strict=True)]
   np.testing.assert_allclose(yarn.mixed(own, found, 8.0), mixed, rtol=1e-12)
 
 
