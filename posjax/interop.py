@@ -18,9 +18,9 @@ from posjax.interop_rope import Config, first, rotary
 from posjax.scheme import Scheme
 from posjax.schemes import alibi, learned, shaw, t5
 
-_T5 = {'t5', 'mt5', 'umt5', 'longt5', 'switch_transformers'}
-_BERT = {'bert', 'electra', 'roberta', 'xlm-roberta', 'camembert'}
-_LEARNED = {'gpt2', 'openai-gpt', 'gpt_neo', 'gpt_bigcode', 'opt', 'bart', 'mbart', 'albert'}
+_T5 = {'t5', 'mt5', 'umt5', 'switch_transformers'}
+_BERT = {'bert', 'albert', 'electra', 'roberta', 'xlm-roberta', 'camembert'}
+_LEARNED = {'gpt2', 'openai-gpt', 'gpt_neo', 'gpt_bigcode', 'opt', 'bart', 'mbart'}
 _PADDED = {'roberta', 'xlm-roberta', 'camembert'}  # they number tokens from pad_token_id + 1
 
 

@@ -86,7 +86,7 @@ def kept(
 def mixed(
   frequencies: Float[np.ndarray, ' half'], kept: Float[np.ndarray, ' half'], factor: float
 ) -> Float[np.ndarray, ' half']:
-  """(1 - kept) frequencies / factor + kept frequencies: eq. 20.
+  """(1 - kept) frequencies / factor + kept frequencies: eq. 20 of version 2.
 
   Example:
     >>> mixed(np.array([1.0, 0.5, 0.25]), np.array([1.0, 0.5, 0.0]), 2.0)
@@ -141,7 +141,7 @@ def frequencies(
 
 
 def magnitude(factor: float, mscale: float = 1.0, mscale_all_dim: float = 0.0) -> float:
-  """(0.1 mscale ln(factor) + 1) / (0.1 mscale_all_dim ln(factor) + 1): eq. 22, and DeepSeek's.
+  """(0.1 mscale ln(factor) + 1) / (0.1 mscale_all_dim ln(factor) + 1): the root of 1/t.
 
   What queries and keys are multiplied by, each.
 
