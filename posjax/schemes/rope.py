@@ -9,8 +9,11 @@ k + d/2, "split", the default here. The two differ by a permutation of W_Q's and
 `to_split`, `to_interleaved`. Position interpolation divides the frequencies by `factor` (Chen et
 al. 2023, https://arxiv.org/abs/2306.15595, eq. 4): exact, where dividing the ids would round.
 Partial rotation turns the first `fraction` of each head (GPT-NeoX), with frequencies of that
-width. Angles are exact at every int32 position.
+width. Angles are exact at every int32 position. Other frequencies (ntk, yarn, longrope, ...) make
+the same scheme: `turning`.
 """
+
+from collections.abc import Callable
 
 import jax.numpy as jnp
 import numpy as np
@@ -23,7 +26,10 @@ SHIFT_INVARIANT = True
 
 
 def rotate(
-  x: Float[Array, '*B T H D'], angle: Float[Array, '*B T half'], interleaved: bool = False
+  x: Float[Array, '*B T H D'],
+  angle: Float[Array, '*B T half'],
+  interleaved: bool = False,
+  attention_factor: float = 1.0,
 ) -> Float[Array, '*B T H D']:
   """Turns the first 2 * half numbers of each head, pair by pair; the rest stay.
 
@@ -31,6 +37,7 @@ def rotate(
     x: queries or keys.
     angle: radians, the same for all heads.
     interleaved: pairs (2k, 2k + 1), instead of (k, k + half).
+    attention_factor: multiplies the numbers that turn.
 
   Returns:
     The turned heads, in the dtype of `x`; computed in float32.
@@ -41,7 +48,7 @@ def rotate(
   """
   half = angle.shape[-1]
   turned, still = x[..., : 2 * half], x[..., 2 * half :]
-  cos, sin = jnp.cos(angle)[..., None, :], jnp.sin(angle)[..., None, :]
+  cos, sin = (attention_factor * f(angle)[..., None, :] for f in (jnp.cos, jnp.sin))
   if interleaved:
     x1, x2 = turned[..., 0::2], turned[..., 1::2]
     pair = jnp.stack([x1 * cos - x2 * sin, x2 * cos + x1 * sin], axis=-1)
@@ -84,13 +91,51 @@ def rotary_width(head_dim: int, fraction: float = 1.0) -> int:
   Raises:
     ValueError: if they are not a positive, even number.
   """
-  width = fraction * head_dim
-  if width != int(width) or int(width) % 2 or width < 2:
+  width = round(fraction * head_dim)
+  # 14 / 50 * 50 is not 14 in floating point.
+  if abs(width - fraction * head_dim) > 1e-6 or width % 2 or width < 2:
     raise ValueError(
       f'RoPE turns pairs, so its width must be positive and even, but fraction {fraction} of head '
-      f'width {head_dim} is {width:g}.'
+      f'width {head_dim} is {fraction * head_dim:g}.'
     )
-  return int(width)
+  return width
+
+
+def turning(
+  frequencies: Callable[[int], Float[np.ndarray, ' half']],
+  fraction: float = 1.0,
+  interleaved: bool = False,
+  attention_factor: float = 1.0,
+) -> Scheme:
+  """The scheme that turns queries and keys by any frequencies: what this family shares.
+
+  Args:
+    frequencies: gives the radians per token of each pair, float64 [width / 2], for the width that
+      turns.
+    fraction: share of each head that turns, in (0, 1].
+    interleaved: pair neighbours (GPT-J), instead of halves (Llama).
+    attention_factor: multiplies what turns, in queries and in keys: its part of the logits grows
+      by the square.
+
+  Raises:
+    ValueError: if the fraction is out of range or the factor is not positive; where used, if the
+      width is odd.
+
+  Example:
+    >>> x, pos = jnp.array([[[[1.0, 0.0]]]]), jnp.array([[1]])
+    >>> turning(lambda width: np.array([np.pi / 2])).query({}, x, pos).round(3)
+    Array([[[[-0.,  1.]]]], dtype=float32)
+  """
+  if not 0 < fraction <= 1:
+    raise ValueError(f"RoPE's fraction must be in (0, 1], but got {fraction}.")
+  if not 0 < attention_factor < np.inf:
+    raise ValueError(f'The attention factor must be positive, but got {attention_factor}.')
+
+  def turn(params, x: Float[Array, 'B T H D'], at: Num[Array, 'B T']):
+    angle = angles(at, frequencies(rotary_width(x.shape[-1], fraction)))
+    return rotate(x, angle, interleaved, attention_factor)
+
+  return Scheme(query=turn, key=turn, axes=1)
 
 
 def scheme(
@@ -120,11 +165,4 @@ def scheme(
     raise ValueError(f"RoPE's base must be positive, but got {base}.")
   if not factor > 0:
     raise ValueError(f"RoPE's factor must be positive, but got {factor}.")
-  if not 0 < fraction <= 1:
-    raise ValueError(f"RoPE's fraction must be in (0, 1], but got {fraction}.")
-
-  def turn(params, x: Float[Array, 'B T H D'], at: Num[Array, 'B T']):
-    width = rotary_width(x.shape[-1], fraction)
-    return rotate(x, angles(at, frequencies(width, base) / factor), interleaved)
-
-  return Scheme(query=turn, key=turn, axes=1)
+  return turning(lambda width: frequencies(width, base) / factor, fraction, interleaved)

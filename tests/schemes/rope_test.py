@@ -139,6 +139,32 @@ def test_a_factor_is_interpolation_of_the_ids(key):
   np.testing.assert_allclose(quarter, _scheme().query({}, x, pos), atol=1e-6)
 
 
+def test_interpolation_equals_lucidrains():
+  x, pos = jnp.asarray(GOLDEN['pi_q'].swapaxes(1, 2)), jnp.arange(20)[None]
+  out = _scheme(factor=4.0, interleaved=True).query({}, x, pos)
+  assert _error(out, GOLDEN['pi_q_factor4'].swapaxes(1, 2)) < 1e-6
+
+
+def test_any_frequencies_make_a_scheme_and_the_attention_factor_grows_what_turns(key):
+  x, pos = jax.random.normal(key, (1, 5, 2, 16)), np.arange(5)
+  scheme = rope.turning(lambda width: 7.0 ** -np.arange(width / 2), 0.5, attention_factor=1.5)
+  out = scheme.query({}, x, jnp.asarray(pos)[None])
+  np.testing.assert_array_equal(out[..., 8:], x[..., 8:])
+  assert _error(out[0, ..., :8], 1.5 * _rotated(x[0, ..., :8], pos, 7.0**4)) < 1e-6
+  np.testing.assert_array_equal(out, scheme.key({}, x, jnp.asarray(pos)[None]))
+
+
+def test_a_width_that_is_a_quotient_is_found_again():
+  assert 14 / 50 * 50 != 14
+  assert rope.rotary_width(50, 14 / 50) == 14
+
+
+@pytest.mark.parametrize('factor', [0.0, -1.0, float('inf'), float('nan')])
+def test_an_attention_factor_that_is_not_positive_is_refused(factor):
+  with pytest.raises(ValueError, match='The attention factor must be positive, but got'):
+    rope.turning(frequencies, attention_factor=factor)
+
+
 def test_at_position_0_nothing_turns(key):
   x = jax.random.normal(key, (2, 3, 2, 4))
   np.testing.assert_array_equal(_scheme().query({}, x, jnp.zeros((2, 3), jnp.int32)), x)

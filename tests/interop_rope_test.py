@@ -1,0 +1,221 @@
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import posjax
+from posjax import interop
+from tests.rotations import golden, reading
+
+SEARCHED = {'short_factor': [1, 1.5], 'long_factor': [2, 4.5]}
+PHI = {'model_type': 'phi3', 'max_position_embeddings': 64, 'original_max_position_embeddings': 16}
+GEMMA = {'model_type': 'gemma3_text', 'rope_scaling': {'rope_type': 'linear', 'factor': 8}}
+NEW_GEMMA = {
+  'full_attention': {'rope_type': 'proportional', 'rope_theta': 1e6, 'partial_rotary_factor': 0.25},
+  'sliding_attention': {'rope_type': 'default', 'rope_theta': 10000},
+}
+DEEPSEEK = {
+  **{'type': 'yarn', 'factor': 40, 'beta_fast': 32, 'beta_slow': 1},
+  'original_max_position_embeddings': 4096,
+}
+LLAMA3 = {'rope_type': 'llama3', 'factor': 32, 'low_freq_factor': 1, 'high_freq_factor': 4}
+
+
+@golden('default', 'linear', 'dynamic', 'yarn', 'longrope', 'llama3')
+def test_frequencies_and_attention_factors_are_hugging_faces(config, frequencies, factor):
+  length = config['seq_len'] or 1
+  scheme = interop.from_hf({'model_type': 'llama', **config}, length=length)
+  found, grown = reading(scheme.query, config['head_dim'], frequencies)
+  np.testing.assert_allclose(found, frequencies, rtol=5e-6)
+  np.testing.assert_allclose(grown, factor, rtol=1e-6)
+
+
+def _llama(told, **more):
+  return {'model_type': 'llama', 'max_position_embeddings': 64, 'rope_scaling': told, **more}
+
+
+def _heads(model_type, **more):
+  return {'model_type': model_type, 'hidden_size': 16, 'num_attention_heads': 2, **more}
+
+
+@pytest.mark.parametrize(
+  ('config', 'arguments', 'line'),
+  [
+    (_llama(None), {}, 'rope'),
+    (_llama({'type': 'linear', 'factor': 4}), {}, 'rope(factor=4.0)'),
+    (_llama({'rope_type': 'default'}, rope_theta=500), {}, 'rope(base=500.0)'),
+    ({'model_type': 'llama', 'rope_parameters': {'rope_theta': 500}}, {}, 'rope(base=500.0)'),
+    (
+      _llama({'type': 'dynamic', 'factor': 2}),
+      {'length': 200},
+      'dynamic_ntk(length=200, original_length=64, factor=2.0)',
+    ),
+    (
+      _llama({**LLAMA3, 'original_max_position_embeddings': 8192}, rope_theta=5e5),
+      {},
+      'llama3(factor=32.0)',
+    ),
+    (_llama(LLAMA3), {}, 'llama3(factor=32.0, original_length=64, base=10000.0)'),
+    # The extension is the ratio of the lengths where it is not told.
+    (
+      _llama({'rope_type': 'yarn', 'original_max_position_embeddings': 16, 'factor': None}),
+      {},
+      'yarn(factor=4.0, original_length=16)',
+    ),
+    (
+      _llama({'rope_type': 'yarn', 'factor': 8, 'beta_fast': 16, 'attention_factor': 0.9}),
+      {},
+      'yarn(factor=8.0, original_length=64, beta_fast=16.0, attention_factor=0.9)',
+    ),
+    # One of DeepSeek's numbers alone is not read.
+    (
+      _llama({'type': 'yarn', 'factor': 8, 'mscale': 0.7}),
+      {},
+      'yarn(factor=8.0, original_length=64)',
+    ),
+    (
+      {
+        'model_type': 'deepseek_v3',
+        'rope_scaling': {**DEEPSEEK, 'mscale': 1, 'mscale_all_dim': 0.5},
+      },
+      {},
+      'yarn(40.0, 4096, mscale=1.0, mscale_all_dim=0.5, interleaved=True)',
+    ),
+    (
+      {'model_type': 'deepseek_v3', 'rope_scaling': DEEPSEEK, 'rope_interleave': False},
+      {},
+      'yarn(factor=40.0, original_length=4096)',
+    ),
+    (
+      {
+        **{'model_type': 'gpt_oss', 'rope_theta': 150000, 'head_dim': 64},
+        'rope_scaling': {**DEEPSEEK, 'factor': 32, 'truncate': False},
+      },
+      {},
+      'yarn(factor=32.0, original_length=4096, base=150000.0, truncate=False)',
+    ),
+    (
+      {**PHI, 'rope_scaling': {'type': 'su', **SEARCHED}},
+      {'length': 16},
+      'longrope(16, 16, (1.0, 1.5), (2.0, 4.5), extension=4.0)',
+    ),
+    (
+      {**PHI, 'rope_scaling': {'type': 'longrope', **SEARCHED, 'factor': 9}},
+      {'length': 17},
+      'longrope(17, 16, (1.0, 1.5), (2.0, 4.5), extension=9.0)',
+    ),
+    (
+      {
+        **PHI,
+        'rope_scaling': {'type': 'longrope', **SEARCHED, 'short_mscale': 2, 'long_mscale': 3},
+      },
+      {'length': 17},
+      'longrope(17, 16, (1.0, 1.5), (2.0, 4.5), attention_factor=3.0)',
+    ),
+    (
+      {
+        **PHI,
+        'rope_scaling': {'type': 'longrope', **SEARCHED, 'short_mscale': 2, 'long_mscale': 3},
+      },
+      {'length': 3},
+      'longrope(3, 16, (1.0, 1.5), (2.0, 4.5), attention_factor=2.0)',
+    ),
+    (
+      {'model_type': 'gemma4_text', 'rope_parameters': NEW_GEMMA},
+      {'layer_type': 'full_attention'},
+      'partial(share=0.25, base=1e6)',
+    ),
+    (
+      {'model_type': 'gemma4_text', 'rope_parameters': NEW_GEMMA},
+      {'layer_type': 'sliding_attention'},
+      'rope',
+    ),
+    (GEMMA, {'layer_type': 'full_attention'}, 'rope(base=1e6, factor=8.0)'),
+    (GEMMA, {'layer_type': 'sliding_attention'}, 'rope'),
+    (
+      {'model_type': 'modernbert', 'global_rope_theta': 160000, 'local_rope_theta': 10000},
+      {'layer_type': 'full_attention'},
+      'rope(base=160000.0)',
+    ),
+    # Layouts, and parts of a head.
+    (_heads('gptj', rotary_dim=4), {}, 'rope(fraction=0.5, interleaved=True)'),
+    (_heads('gptj', rotary_dim=None), {}, 'rope(interleaved=True)'),
+    (
+      {'model_type': 'codegen', 'n_embd': 256, 'n_head': 2, 'rotary_dim': 64},
+      {},
+      'rope(fraction=0.5, interleaved=True)',
+    ),
+    (_heads('gpt_neox', rotary_emb_base=500), {}, 'rope(base=500.0, fraction=0.25)'),
+    (_heads('gpt_neox', rotary_pct=1.0), {}, 'rope'),
+    (_heads('stablelm'), {}, 'rope(fraction=0.25)'),
+    (_heads('glm'), {}, 'rope(fraction=0.5, interleaved=True)'),
+    (_heads('phi', partial_rotary_factor=0.4, head_dim=10), {}, 'rope(fraction=0.4)'),
+    (
+      _heads('glm4', rope_parameters={'rope_theta': 500, 'partial_rotary_factor': 1.0}),
+      {},
+      'rope(base=500.0, interleaved=True)',
+    ),
+    ({'model_type': 'cohere'}, {}, 'rope(interleaved=True)'),
+    ({'model_type': 'cohere2'}, {'layer_type': 'full_attention'}, 'none'),
+    (
+      {'model_type': 'cohere2', 'rope_theta': 50000},
+      {'layer_type': 'sliding_attention'},
+      'rope(base=50000.0, interleaved=True)',
+    ),
+    ({'model_type': 'new', 'rope_theta': 500}, {'interleaved': False}, 'rope(base=500.0)'),
+    ({'model_type': 'falcon', 'alibi': False}, {}, 'rope'),
+  ],
+)
+def test_a_configuration_is_this_line(config, arguments, line):
+  head_dim = {'codegen': 128, 'phi': 10, 'phi3': 4}.get(config['model_type'], 8)
+  made = interop.from_hf(config, **arguments)
+  assert posjax.places(made) == posjax.places(posjax.get(line))
+  expected = _expected(line, head_dim)
+  for found, other in zip(_placed(made, head_dim), expected, strict=True):
+    np.testing.assert_array_equal(found, other)
+
+
+def _placed(scheme, head_dim):
+  """Random queries and keys after place 2."""
+  x, pos = jax.random.normal(jax.random.key(0), (1, 5, 1, head_dim)), jnp.array([[0, 1, 2, 5, 23]])
+  return jax.jit(lambda x: (scheme.query({}, x, pos), scheme.key({}, x, pos)))(x)
+
+
+@functools.cache
+def _expected(line, head_dim):
+  return _placed(posjax.get(line), head_dim)
+
+
+@pytest.mark.parametrize(
+  ('config', 'message'),
+  [
+    ({}, 'No positions are known of the model_type None'),
+    ({'model_type': 'deberta-v9'}, "No positions are known of the model_type 'deberta-v9'"),
+    (_llama({'type': 'xpos'}), "no scheme for the rope type 'xpos'. There are: .*'yarn'"),
+    (
+      _llama({'rope_type': 'default', 'mrope_section': [1, 1, 2]}),
+      r"rope type 'default' is not known with \['mrope_section'\]",
+    ),
+    (_llama({'type': 'yarn', 'factor': 2, 'twist': 1}), r"'yarn' is not known with \['twist'\]"),
+    (_llama({'type': 'dynamic', 'factor': 2}), 'Dynamic NTK depends on the length of the text'),
+    (_llama({'type': 'longrope', **SEARCHED}), 'LongRoPE depends on the length of the text'),
+    (_llama({'type': 'linear'}), 'The configuration needs factor, but got'),
+    (
+      {'model_type': 'llama', 'rope_scaling': {'type': 'yarn', 'factor': 2}},
+      'The configuration needs max_position_embeddings',
+    ),
+    ({'model_type': 'gpt_oss'}, "no rope_theta, and that of 'gpt_oss' is not known"),
+    ({'model_type': 'glm'}, 'A part of each head turns, but the configuration has no width'),
+    (GEMMA, r"one of \['full_attention', 'sliding_attention'\], but got None"),
+    ({'model_type': 'cohere2'}, "Only the 'sliding_attention' layers of cohere2 turn"),
+    (
+      {'model_type': 'smollm3', 'no_rope_layers': [1, 1, 1, 0]},
+      'Some layers of the model have no positions',
+    ),
+  ],
+)
+def test_what_is_not_known_is_refused_by_name(config, message):
+  with pytest.raises(ValueError, match=message):
+    interop.from_hf(config)
