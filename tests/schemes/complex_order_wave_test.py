@@ -1,0 +1,138 @@
+"""Claim 1 of the paper, and the phase that a wave has at each position."""
+
+import jax
+import jax.numpy as jnp
+import mpmath
+import numpy as np
+import pytest
+
+import posjax
+from posjax.schemes import complex_order, sinusoidal
+from posjax.schemes.complex_order import scheme
+from tests.loops import error
+
+DIMS = posjax.Dims(width=6, num_heads=2, head_dim=3, vocab=7)
+WAVE = scheme(phases=True, origin=0)
+embed = jax.jit(lambda scheme, *args: scheme.embed(*args), static_argnums=0)
+phase, solution = jax.jit(complex_order.phase), jax.jit(complex_order.solution)
+
+
+# Claim 1.
+
+
+@pytest.fixture
+def wave(key):
+  """g(pos) of word 4 as a function of integer ids, its z1 and z2, with initial phases."""
+  params = WAVE.init_model(key, DIMS)
+  r = np.random.default_rng(1).normal(size=6).astype(np.float32)
+
+  def g(pos):
+    x = jnp.broadcast_to(jnp.asarray(r), (1, len(pos), 6))
+    tokens = jnp.full(x.shape[:2], 4)
+    return np.asarray(embed(WAVE, params, x, tokens, jnp.asarray(pos)[None])[0])
+
+  z1 = np.exp(1j * np.asarray(params['frequency'][4], np.float64))
+  return g, z1, r * np.exp(1j * np.asarray(params['phase'][4], np.float64))
+
+
+@pytest.mark.parametrize('n', [1, 17, 100_003])
+def test_an_offset_multiplies_by_a_factor_that_knows_no_position(wave, n):
+  g, z1, _ = wave
+  pos = np.array([0, 1, 2, 50, 4096, 131_072, 2**30])
+  np.testing.assert_allclose(g(pos + n), z1**n * g(pos), atol=3e-6)
+
+
+def test_it_is_bounded_by_its_value_at_0_and_keeps_its_size(wave):
+  g, _, z2 = wave
+  np.testing.assert_allclose(abs(g(2 ** np.arange(31))), np.tile(abs(z2), (31, 1)), rtol=1e-6)
+
+
+def test_it_is_the_general_solution_with_z1_on_the_circle(wave):
+  g, z1, z2 = wave
+  pos = np.arange(1000)
+  narrow = [jnp.asarray(z, jnp.complex64) for z in (z1, z2)]
+  assert error(g(pos), z2 * z1 ** pos[:, None]) <= 1e-6
+  assert error(solution(jnp.asarray(pos[:50]), *narrow), g(pos[:50])) <= 1e-5
+
+
+def test_the_general_solution_vanishes_inside_the_circle_stays_on_it_and_grows_outside():
+  turn = np.exp(0.7j)
+  z1 = jnp.asarray(np.array([0.0, 0.5, 0.99, 1.0, 1.01]) * turn, jnp.complex64)
+  z2 = jnp.full(5, 3 - 4j, jnp.complex64)
+  size = abs(np.asarray(solution(jnp.arange(3001), z1, z2)))
+  np.testing.assert_allclose(size[0], 5, rtol=1e-6)
+  assert (np.diff(size[:20, 1:3], axis=0) < 0).all()
+  assert size[1:, 0].max() == 0
+  assert size[-1, 1:3].max() < 1e-11
+  np.testing.assert_allclose(size[:, 3], 5, rtol=1e-3)  # float32's |z1| is not quite 1
+  assert size[-1, 4] > 1e12
+
+
+def factors(g):
+  """w(n) = g(n) / g(0), and whether g(pos + n) = w(n) g(pos) for all pos and n."""
+  w, half = g / g[0], len(g) // 2
+  defects = [abs(g[n : n + half] - w[n] * g[:half]).max() for n in range(half)]
+  return w, max(defects) / abs(g).max()
+
+
+def test_conversely_what_is_position_free_and_bounded_is_z2_times_z1_to_the_position(wave):
+  g, z1, _ = wave
+  values = g(np.arange(40))
+  w, defect = factors(values)
+  assert defect <= 1e-5
+  for n in range(20):  # w(n1) w(n2) = w(n1 + n2), so that w(n) = w(1)^n
+    np.testing.assert_allclose(w[n] * w[:20], w[n : n + 20], atol=1e-5)
+  np.testing.assert_allclose(w[1], z1, atol=1e-5)
+  np.testing.assert_allclose(values[0] * w[1] ** np.arange(40)[:, None], values, atol=1e-4)
+  assert abs(w[1]).max() <= 1 + 1e-6
+
+
+def test_other_functions_of_the_position_have_no_such_factors():
+  pos = np.arange(40.0)[:, None]
+  chirp, sum_of_two, added = np.exp(0.01j * pos**2), 1 + np.exp(0.3j * pos), 2 + np.sin(pos + 1)
+  for g in (chirp, sum_of_two, added, 1 / (1 + pos)):
+    assert factors(g)[1] > 0.05
+
+
+def test_with_the_sinusoids_frequencies_it_is_the_sinusoid():
+  how = scheme(per_word=False, origin=0)
+  params = how.init_model(jax.random.key(0), DIMS)
+  pos = jnp.arange(300)
+  found = embed(how, params, jnp.ones((1, 300, 6)), None, pos)[0]
+  expected = np.asarray(sinusoidal.encoding(pos, 12))
+  np.testing.assert_allclose(found.imag, expected[:, 0::2], atol=2e-5)
+  np.testing.assert_allclose(found.real, expected[:, 1::2], atol=2e-5)
+  np.testing.assert_allclose(params['frequency'][0], 10000.0 ** (-2 * np.arange(6) / 12), rtol=1e-6)
+
+
+# The phase.
+
+
+@pytest.mark.parametrize('pos', [0, 1, -1, 999, 131_072, -(2**20) - 3, 2**31 - 1, -(2**31)])
+def test_the_phase_is_exact_at_every_int32_position(pos):
+  draw, carrying = np.random.default_rng(0), [2.4019721, 1.6550331, 0.64737076, 0.54257095]
+  frequency = [*draw.uniform(-3, 3, 9), *10 ** draw.uniform(-7, 3, 9), 0, 1, -1, 1e-30, *carrying]
+  frequency = np.array(frequency, np.float32)
+  found = np.asarray(phase(jnp.array([pos]), jnp.asarray(frequency)[None])[0], np.float64)
+  assert abs(found).max() <= np.float32(np.pi)
+  with mpmath.workprec(100):
+    exact = [complex(mpmath.expj(mpmath.mpf(float(w)) * pos)) for w in frequency]
+  assert abs(np.exp(1j * found) - exact).max() <= 3e-7
+
+
+def test_the_phase_takes_float_ids_as_they_are_and_has_gradients_to_both():
+  pos, w = jnp.array([100_000.25, -2.75], jnp.float32), jnp.array([[0.3], [1.7]], jnp.float32)
+  exact = np.asarray(pos, np.float64) * np.asarray(w, np.float64)[:, 0]
+  assert (
+    abs(np.exp(1j * np.asarray(phase(pos, w), np.float64))[:, 0] - np.exp(1j * exact)).max() < 1e-6
+  )
+  both = jax.jit(jax.grad(lambda p, w: jnp.sin(phase(p, w)).sum(), argnums=(0, 1)))(pos, w)
+  np.testing.assert_allclose(both[0], np.asarray(w)[:, 0] * np.cos(exact), rtol=1e-5)
+  np.testing.assert_allclose(both[1][:, 0], np.asarray(pos) * np.cos(exact), rtol=1e-5)
+  whole = jax.jit(jax.grad(lambda w: jnp.sin(phase(jnp.array([7, -9]), w)).sum()))(w)
+  np.testing.assert_allclose(whole[:, 0], [7 * np.cos(2.1), -9 * np.cos(15.3)], rtol=1e-5)
+
+
+def test_frequencies_that_are_not_finite_give_nan():
+  found = phase(jnp.array([0, 3]), jnp.array([[jnp.nan, jnp.inf, -jnp.inf, 2.0]]))
+  np.testing.assert_array_equal(jnp.isnan(found), [[1, 1, 1, 0]] * 2)
