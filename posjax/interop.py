@@ -14,9 +14,10 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Num, Shaped
 
+from posjax.chain import chain
 from posjax.interop_rope import Config, first, rotary
 from posjax.scheme import Scheme
-from posjax.schemes import alibi, learned, shaw, t5
+from posjax.schemes import alibi, deberta, learned, shaw, t5
 
 _T5 = {'t5', 'mt5', 'umt5', 'switch_transformers'}
 _BERT = {'bert', 'albert', 'electra', 'roberta', 'xlm-roberta', 'camembert'}
@@ -45,7 +46,8 @@ def from_hf(
   Returns:
     A scheme. Its parameters, if it has any, are to be filled with the checkpoint's: a learned
     table with the last `max_length` rows of theirs, T5's with its own, relative keys through
-    `relative_keys`.
+    `relative_keys`, DeBERTa's table with `rel_embeddings` and each layer's `w_k`, `w_q` and `b_q`
+    with its pos_key_proj and pos_query_proj (or, of share_att_key, its key_proj and query_proj).
 
   Raises:
     ValueError: if something in the configuration is not known, or an argument is missing.
@@ -66,6 +68,8 @@ def from_hf(
     return _alibi(config)
   if kind == 'wav2vec2-bert' or kind in _BERT:
     return _bert(config)
+  if kind in ('deberta', 'deberta-v2'):
+    return _deberta(config)
   if kind in _LEARNED:
     return _table(config)
   return rotary(config, layer_type, length, interleaved)
@@ -164,6 +168,26 @@ def _bert(config: Config) -> Scheme:
   if found == 'absolute' and not wave:
     return _table(config)
   raise ValueError(f"There is no scheme for {config['model_type']}'s {named} {found!r}.")
+
+
+def _deberta(config: Config) -> Scheme:
+  """Both versions; the third says of itself that it is the second."""
+  absolute = [_table(config)] if config.get('position_biased_input', True) else []
+  if not config.get('relative_attention', False):
+    return chain(*absolute)
+  terms = config.get('pos_att_type') or ()
+  terms = set(terms.lower().split('|') if isinstance(terms, str) else terms)
+  if terms - {'c2p', 'p2c'}:
+    raise ValueError(f"DeBERTa's pos_att_type is known to hold c2p and p2c, but got {terms}.")
+  farthest, buckets = config.get('max_relative_positions', -1), config.get('position_buckets', -1)
+  relative = deberta.scheme(
+    max_distance=config.get('max_position_embeddings', 512) if farthest < 1 else farthest,
+    buckets=None if buckets < 1 else buckets,
+    c2p='c2p' in terms,
+    p2c='p2c' in terms,
+    normalized='layer_norm' in config.get('norm_rel_ebd', 'none').lower().split('|'),
+  )
+  return chain(*absolute, relative)
 
 
 def _reach(config: Config) -> tuple[int, int]:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from posjax.scheme import Scheme
-from posjax.schemes import dynamic_ntk, llama3, longrope, none, partial, rope, yarn
+from posjax.schemes import dynamic_ntk, llama3, longrope, mrope, none, partial, rope, yarn
 
 Config = Mapping[str, Any]
 
@@ -24,7 +24,7 @@ _SPLIT = {
   *('falcon', 'gemma', 'gemma2', 'gemma3_text', 'gemma4_text', 'gpt_neox', 'gpt_oss', 'granite'),
   *('llama', 'mistral', 'mixtral', 'modernbert', 'nemotron', 'olmo', 'olmo2', 'persimmon', 'phi'),
   *('phi3', 'phimoe', 'qwen2', 'qwen2_moe', 'qwen3', 'qwen3_moe', 'smollm3', 'stablelm'),
-  'starcoder2',
+  *('qwen2_vl', 'qwen2_vl_text', 'qwen2_5_vl', 'qwen2_5_vl_text', 'qwen3_vl_text', 'starcoder2'),
 }
 _BASE_10000 = {
   *('codegen', 'cohere', 'deepseek_v2', 'deepseek_v3', 'falcon', 'gemma', 'gemma2', 'glm', 'gptj'),
@@ -79,6 +79,8 @@ def rotary(
     raise ValueError("Only the 'sliding_attention' layers of cohere2 turn: give layer_type.")
   layout = _interleaved(config, interleaved)
   told = _parameters(config, layer_type)
+  if told.get('mrope_section'):
+    return _multimodal(told, config, layout)
   kind = told.get('rope_type', told.get('type', 'default'))
   if kind not in _MAKERS:
     raise ValueError(
@@ -94,6 +96,19 @@ def rotary(
     common['fraction'] = _fraction(config, told)
   told = {key: value for key, value in told.items() if value is not None}
   return maker(told, config, length)(**common)
+
+
+def _multimodal(told: Config, config: Config, interleaved: bool) -> Scheme:
+  """M-RoPE: three ids per token, whatever the rope type is called."""
+  known = {'rope_type', 'type', 'rope_theta', 'mrope_section', 'mrope_interleaved'}
+  kind, unknown = told.get('rope_type', told.get('type')), sorted(set(told) - known)
+  if unknown or interleaved or kind not in (None, 'default', 'mrope'):
+    raise ValueError(
+      f'M-RoPE is known with frequencies that are not scaled, and pairs half a head apart, but got '
+      f'{dict(told)} of {config.get("model_type")!r}.'
+    )
+  sections = tuple(told['mrope_section'])
+  return mrope.scheme(sections, _base(config, told), bool(told.get('mrope_interleaved', False)))
 
 
 def _parameters(config: Config, layer_type: str | None) -> Config:

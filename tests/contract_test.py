@@ -1,10 +1,11 @@
-"""The contract: what every scheme must satisfy, real ones, toys and chains alike.
+"""The contract: what every scheme must satisfy, one of each file, and some chains.
 
 One file, though long, because it is one list: each test is one line of the contract, and no line
 knows a scheme by its name. A scheme whose constructor needs arguments declares a line that makes
-one, `EXAMPLE = 'name(argument=1)'`. Each scheme runs in one layer with random projections, with
-grouped heads, under a causal mask. Parameters are moved off their initial values, since a table
-of zeros would satisfy everything.
+one, `EXAMPLE = 'name(argument=1)'`. Other forms, in which arguments change what is computed, are
+among the slow tests: `pytest -m slow tests/contract_test.py`. Each scheme runs in one layer with
+random projections, with grouped heads, under a causal mask. Parameters are moved off their initial
+values, since a table of zeros would satisfy everything.
 
 Errors are max|difference| / max|reference|; 1e-5 in float32 unless a line says why not.
 """
@@ -30,7 +31,6 @@ from posjax.linen import Attention as LinenAttention
 from posjax.nnx import Attention as NnxAttention
 from posjax.scheme import Scheme, declares
 from tests.loops import error
-from tests.toy_schemes import TOYS
 
 DIMS = posjax.Dims(width=16, num_heads=4, head_dim=8, num_kv_heads=2, vocab=11)
 BATCH, LENGTH = 2, 12
@@ -50,16 +50,24 @@ def module(name):
 
 
 def subject(name):
-  """A toy by its name; or a line for `posjax.get`, whose members are files of the folder."""
-  if name.startswith('toy '):
-    return Subject(*TOYS[name.removeprefix('toy ')])
+  """A line for `posjax.get`, whose members are files of the folder."""
   files = [module(part.partition('(')[0]) for part in name.split('+')]
   return Subject(posjax.get(name), all(file.SHIFT_INVARIANT for file in files))
 
 
 LINES = [getattr(module(name), 'EXAMPLE', name) for name in posjax.names()]
 CHAINS = ['rope+alibi', 'sinusoidal+shaw', 'randomized(max_length=64)+t5']
-SUBJECTS = [*LINES, *CHAINS, *(f'toy {name}' for name in TOYS)]
+FORMS = [
+  *('alibi(learned=True)', 'axial_rope(dealt=True)', 'complex_order(phases=True, conjugate=False)'),
+  *('complex_order(per_word=False)', 'complex_order(per_dimension=False)', "dape('t5')"),
+  *('deberta(max_distance=9, buckets=4, normalized=True)', 'deberta(p2c_reversed=True)'),
+  *('fire(threshold=4.0, shared=True)', 'gaussian(per_head=True)', 'kerple(power=True)'),
+  *('cosine(learned=True)', 'cope(scaled=True)', 'rope(interleaved=True)', 'shaw(per_head=True)'),
+  *('t5(bidirectional=True, shared=False)', 'tener(key_term=True, key_minus_query=True)'),
+  *('transformer_xl(max_distance=3)', 'transformer_xl(shared=False)', 'xpos(fraction=0.5)'),
+  *('tupe(untie_cls=True, num_buckets=8)', 'rope+transformer_xl(max_distance=3)'),
+]
+SUBJECTS = [*LINES, *CHAINS, *(pytest.param(line, marks=pytest.mark.slow) for line in FORMS)]
 every_file = pytest.mark.parametrize('name', posjax.names())
 every_line = pytest.mark.parametrize('line', LINES)
 every_scheme = pytest.mark.parametrize('name', SUBJECTS)
@@ -275,11 +283,11 @@ def test_chaining_with_the_identity_changes_nothing(name):
 @every_scheme
 def test_chaining_is_associative(name):
   scheme = subject(name).scheme
-  second, third = TOYS['mixing'].scheme, TOYS['forgetful'].scheme
+  second, third = posjax.get('forgetting'), posjax.get('cope')
   left, right = chain(chain(scheme, second), third), chain(scheme, chain(second, third))
   assert left.parts == right.parts
   params, given = tuple(map(parameters, left.parts)), inputs(scheme)
-  assert left.whole == right.whole == ''.join(sorted({'H', *scheme.whole}))
+  assert left.whole == right.whole == ''.join(sorted({'S', *scheme.whole}))
   assert error(run(left)(params, given), run(right)(params, given)) == 0
 
 

@@ -1,4 +1,5 @@
 import functools
+from pathlib import Path
 
 import jax
 import jax.numpy as jnp
@@ -7,6 +8,7 @@ import pytest
 
 import posjax
 from posjax import interop
+from tests.loops import error
 from tests.rotations import golden, reading
 
 SEARCHED = {'short_factor': [1, 1.5], 'long_factor': [2, 4.5]}
@@ -177,6 +179,34 @@ def test_a_configuration_is_this_line(config, arguments, line):
     np.testing.assert_array_equal(found, other)
 
 
+QWEN = {'model_type': 'qwen2_vl', 'rope_theta': 10000.0}
+
+
+def test_qwens_rotation_is_hugging_faces():
+  golden = np.load(Path(__file__).parent / 'golden' / 'mrope.npz')
+  sections = golden['mrope_section'].tolist()
+  made = interop.from_hf(QWEN | {'rope_scaling': {'type': 'mrope', 'mrope_section': sections}})
+  pos = jnp.asarray(np.moveaxis(golden['position_ids_thw'], 0, -1), jnp.int32)
+  out = made.query({}, jnp.asarray(golden['q'].swapaxes(1, 2)), pos)
+  assert error(out, golden['q_out'].swapaxes(1, 2)) < 1e-6
+
+
+@pytest.mark.parametrize('interleaved', [False, True])
+def test_sections_are_read_from_the_old_form_and_the_new(interleaved):
+  told = {'mrope_section': [2, 1, 1], 'rope_type': 'default', 'mrope_interleaved': interleaved}
+  new = {'model_type': 'qwen3_vl_text', 'rope_parameters': {**told, 'rope_theta': 5e6}}
+  old = {'model_type': 'qwen3_vl_text', 'rope_scaling': told, 'rope_theta': 5e6}
+  expected = posjax.get(f'mrope((2, 1, 1), base=5e6, interleaved_sections={interleaved})')
+  x, pos = (
+    jax.random.normal(jax.random.key(0), (1, 3, 1, 8)),
+    jnp.array([[[0, 5, 9], [1, 2, 3], [7, 7, 7]]]),
+  )
+  for config in (new, old):
+    made = interop.from_hf(config)
+    np.testing.assert_array_equal(made.query({}, x, pos), expected.query({}, x, pos))
+    assert made.axes == 3
+
+
 def _placed(scheme, head_dim):
   """Random queries and keys after place 2."""
   x, pos = jax.random.normal(jax.random.key(0), (1, 5, 1, head_dim)), jnp.array([[0, 1, 2, 5, 23]])
@@ -195,8 +225,8 @@ def _expected(line, head_dim):
     ({'model_type': 'deberta-v9'}, "No positions are known of the model_type 'deberta-v9'"),
     (_llama({'type': 'xpos'}), "no scheme for the rope type 'xpos'. There are: .*'yarn'"),
     (
-      _llama({'rope_type': 'default', 'mrope_section': [1, 1, 2]}),
-      r"rope type 'default' is not known with \['mrope_section'\]",
+      _llama({'type': 'yarn', 'mrope_section': [1, 3]}),
+      'M-RoPE is known with frequencies that are',
     ),
     (_llama({'type': 'yarn', 'factor': 2, 'twist': 1}), r"'yarn' is not known with \['twist'\]"),
     (_llama({'type': 'dynamic', 'factor': 2}), 'Dynamic NTK depends on the length of the text'),

@@ -48,6 +48,31 @@ GOLDEN = np.load(FOLDER / 'interop.npz')
       {},
       'shaw(max_distance=8, values=False)',
     ),
+    # As of microsoft/deberta-v3-base and microsoft/deberta-base, but smaller.
+    (
+      {
+        **{'model_type': 'deberta-v2', 'relative_attention': True, 'position_buckets': 4},
+        **{'norm_rel_ebd': 'layer_norm', 'share_att_key': True, 'pos_att_type': 'p2c|c2p'},
+        **{'max_position_embeddings': 9, 'max_relative_positions': -1},
+        'position_biased_input': False,
+      },
+      {},
+      'deberta(max_distance=9, buckets=4, normalized=True)',
+    ),
+    (
+      {
+        **{'model_type': 'deberta', 'relative_attention': True, 'pos_att_type': ['c2p']},
+        **{'max_position_embeddings': 24, 'max_relative_positions': 9},
+      },
+      {},
+      'learned(max_length=24)+deberta(max_distance=9, p2c=False)',
+    ),
+    ({'model_type': 'deberta', 'max_position_embeddings': 24}, {}, 'learned(max_length=24)'),
+    (
+      {'model_type': 'deberta-v2', 'relative_attention': True, 'position_biased_input': False},
+      {},
+      'none',
+    ),
   ],
 )
 def test_a_configuration_is_this_line(config, arguments, line):
@@ -62,7 +87,9 @@ def _attended(scheme):
   params = posjax.init(scheme, jax.random.key(1), posjax.Dims(8, 2, 4))
   x, pos = jax.random.normal(jax.random.key(0), (1, 5, 8)), jnp.array([[0, 1, 2, 5, 23]])
   heads = scheme.embed(params, x, None, pos).reshape(1, 5, 2, 4)
-  return posjax.attend(heads, heads, heads, scheme, params, q_pos=pos, k_pos=pos)
+  params, at = scheme.prepare(params, x, pos, None)
+  side = {'q_pos': pos, 'k_pos': pos, 'q_at': at, 'k_at': at}
+  return posjax.attend(heads, heads, heads, scheme, params, **side)
 
 
 def test_falcons_biases_are_scaled_as_its_logits(key):
@@ -164,6 +191,13 @@ def test_either_layouts_weights_become_the_others():
     (
       {'model_type': 'mpt', 'attn_config': {'alibi': False}},
       "MPT is known with ALiBi up to a slope of 2.-8 only, but got {'alibi': False}",
+    ),
+    (
+      {
+        **{'model_type': 'deberta-v2', 'relative_attention': True, 'pos_att_type': 'p2p'},
+        'position_biased_input': False,
+      },
+      "pos_att_type is known to hold c2p and p2c, but got {'p2p'}",
     ),
   ],
 )
