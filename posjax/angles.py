@@ -11,7 +11,7 @@ from fractions import Fraction
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Num, UInt32
+from jaxtyping import Array, Float, Int, Num, UInt32
 
 # 2 pi to 64 digits: float64's 16 would be wrong at position 1e9.
 _TURN = Fraction(62831853071795864769252867665590057683943387987502116419498891846, 10**64)
@@ -80,6 +80,45 @@ def angles(
   return exact + part
 
 
+def learned_angles(
+  pos: Num[Array, '*shape'], frequency: Float[Array, '*frequencies']
+) -> Float[Array, '*phases']:
+  """pos * frequency, modulo 2 pi, for frequencies that are parameters: as exact as `angles`.
+
+  Exact for the frequency as the float32 that it is, to 3e-7 at every int32 position. (A float32
+  near 1 may itself be 6e-8 from the number meant: 8e-3 radians at position 131,072.)
+
+  Args:
+    pos: ids, in tokens: integers, or float32.
+    frequency: radians per token; its last axis is the dimension, the others broadcast to `pos`.
+
+  Returns:
+    Radians, float32 (float64 for float64 frequencies), with gradients to both. In [-pi, pi) for
+    integers; NaN where the frequency is not finite.
+
+  Raises:
+    TypeError: if ids are neither integers, nor float32 or float64.
+
+  Example:
+    >>> angle = learned_angles(jnp.array([2**31 - 5]), jnp.array([[1.0]]))[0, 0]
+    >>> bool(abs(jnp.sin(angle) + 0.0474762453) < 1e-6)  # sin(2147483643)
+    True
+  """
+  wide = jnp.result_type(frequency, jnp.float32)
+  frequency = frequency.astype(wide)
+  if jnp.issubdtype(pos.dtype, jnp.integer):
+    whole, part = pos[..., None], 0.0
+  elif pos.dtype in (jnp.float32, jnp.float64):
+    whole = jax.lax.stop_gradient(jnp.floor(pos)).astype(jnp.int32)[..., None]
+    part = pos[..., None].astype(wide) - whole
+  else:
+    raise TypeError(f'Ids must be integers, float32 or float64, but got {pos.dtype}.')
+  product = whole.astype(wide) * frequency
+  if wide == jnp.float32:  # the exact number, with the product's gradient
+    product = _whole_learned(whole, frequency) + (product - jax.lax.stop_gradient(product))
+  return product + part * frequency
+
+
 def _constant(frequencies: Float[np.ndarray, ' half'], pos: Float[Array, '*shape']) -> Array:
   """The frequencies as [1, ..., half], in the dtype of `pos`."""
   return jnp.asarray(frequencies, pos.dtype).reshape((1,) * pos.ndim + (-1,))
@@ -117,3 +156,23 @@ def _product_high(a: UInt32[Array, '...'], b: UInt32[Array, '...']) -> UInt32[Ar
   t = a1 * b0 + (a0 * b0 >> 16)
   u = a0 * b1 + (t & 0xFFFF)
   return a1 * b1 + (t >> 16) + (u >> 16)
+
+
+# 2^(e - 150) turns per radian for each exponent e of a float32: three words of its fraction.
+_UNITS = [int(Fraction(2) ** (e - 150) / _TURN * 2**96) % 2**96 for e in range(256)]
+_UNITS = [np.array([u >> s & 0xFFFFFFFF for u in _UNITS], np.uint32) for s in (64, 32, 0)]
+
+
+def _whole_learned(pos: Int[Array, '*shape'], frequency: Float[Array, '*frequencies']) -> Array:
+  """Angles of integer positions: a frequency is its mantissa times a power of two."""
+  bits = jax.lax.bitcast_convert_type(frequency, jnp.uint32)
+  mantissa = bits & 0x7FFFFF | 0x800000
+  high, middle, low = (jnp.asarray(word)[bits >> 23 & 0xFF] for word in _UNITS)
+  # The turns per token, modulo 1, in two words; then as in `_whole`.
+  carried = _product_high(mantissa, low)
+  second = mantissa * middle + carried
+  first = mantissa * high + _product_high(mantissa, middle) + (second < carried)
+  below, above = pos.astype(jnp.uint32), _above(pos)
+  top = below * first + _product_high(below, second) + above * second
+  top = jnp.where(bits >> 31, -top, top)
+  return top.astype(jnp.int32).astype(jnp.float32) * np.float32(2 * np.pi / 2**32)

@@ -4,7 +4,7 @@ import mpmath
 import numpy as np
 import pytest
 
-from posjax.angles import angles, frequencies
+from posjax.angles import angles, frequencies, learned_angles
 
 FAR = [0, 1, -1, 1000, -1000, 131072, 10**6, 10**7, -(10**7), 2**31 - 5, 2**31 - 1, -(2**31)]
 
@@ -128,3 +128,42 @@ def test_ids_of_narrow_floats_are_refused(dtype):
 def test_a_base_that_is_not_positive_is_refused(base):
   with pytest.raises(ValueError, match='The base must be positive, but got'):
     frequencies(4, base)
+
+
+learned = jax.jit(learned_angles)
+
+
+@pytest.mark.parametrize('pos', [0, 1, -1, 999, 131_072, -(2**20) - 3, 2**31 - 1, -(2**31)])
+def test_angles_of_learned_frequencies_are_exact_at_every_int32_position(pos):
+  draw, carrying = np.random.default_rng(0), [2.4019721, 1.6550331, 0.64737076, 0.54257095]
+  frequency = [*draw.uniform(-3, 3, 9), *10 ** draw.uniform(-7, 3, 9), 0, 1, -1, 1e-30, *carrying]
+  frequency = np.array(frequency, np.float32)
+  found = np.asarray(learned(jnp.array([pos]), jnp.asarray(frequency)[None])[0], np.float64)
+  assert abs(found).max() <= np.float32(np.pi)
+  with mpmath.workprec(100):
+    exact = [complex(mpmath.expj(mpmath.mpf(float(w)) * pos)) for w in frequency]
+  assert abs(np.exp(1j * found) - exact).max() <= 3e-7
+
+
+def test_learned_frequencies_take_float_ids_as_they_are_and_have_gradients_to_both():
+  pos, w = jnp.array([100_000.25, -2.75], jnp.float32), jnp.array([[0.3], [1.7]], jnp.float32)
+  exact = np.asarray(pos, np.float64) * np.asarray(w, np.float64)[:, 0]
+  assert (
+    abs(np.exp(1j * np.asarray(learned(pos, w), np.float64))[:, 0] - np.exp(1j * exact)).max()
+    < 1e-6
+  )
+  both = jax.jit(jax.grad(lambda p, w: jnp.sin(learned(p, w)).sum(), argnums=(0, 1)))(pos, w)
+  np.testing.assert_allclose(both[0], np.asarray(w)[:, 0] * np.cos(exact), rtol=1e-5)
+  np.testing.assert_allclose(both[1][:, 0], np.asarray(pos) * np.cos(exact), rtol=1e-5)
+  whole = jax.jit(jax.grad(lambda w: jnp.sin(learned(jnp.array([7, -9]), w)).sum()))(w)
+  np.testing.assert_allclose(whole[:, 0], [7 * np.cos(2.1), -9 * np.cos(15.3)], rtol=1e-5)
+
+
+def test_learned_frequencies_that_are_not_finite_give_nan():
+  found = learned(jnp.array([0, 3]), jnp.array([[jnp.nan, jnp.inf, -jnp.inf, 2.0]]))
+  np.testing.assert_array_equal(jnp.isnan(found), [[1, 1, 1, 0]] * 2)
+
+
+def test_learned_frequencies_refuse_narrow_float_ids():
+  with pytest.raises(TypeError, match='integers, float32 or float64, but got bfloat16'):
+    learned_angles(jnp.zeros(3, jnp.bfloat16), jnp.ones((1, 2)))

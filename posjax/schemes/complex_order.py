@@ -24,73 +24,15 @@ position. A float32 near 1 is itself off by up to 6e-8, or 8e-3 radians at posit
 no float32, such as most frequencies of the sinusoid, is met only so far.
 """
 
-from fractions import Fraction
-
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jaxtyping import Array, Complex, Float, Inexact, Int, Num
 
-from posjax.angles import _TURN, _above, _product_high, frequencies
+from posjax.angles import frequencies, learned_angles
 from posjax.scheme import At, Params, Scheme
 from posjax.schemes.learned import lookup
 
 SHIFT_INVARIANT = False
-
-# 2^(e - 150) turns per radian for each exponent e of a float32: three words of its fraction.
-_UNITS = [int(Fraction(2) ** (e - 150) / _TURN * 2**96) % 2**96 for e in range(256)]
-_UNITS = [np.array([u >> s & 0xFFFFFFFF for u in _UNITS], np.uint32) for s in (64, 32, 0)]
-
-
-def phase(
-  pos: Num[Array, '*shape'], frequency: Float[Array, '*frequencies']
-) -> Float[Array, '*phases']:
-  """pos * frequency, modulo 2 pi: what `posjax.angles` is for constants, for learned numbers.
-
-  Args:
-    pos: ids, in tokens: integers, or float32.
-    frequency: radians per token; its last axis is the dimension, the others broadcast to `pos`.
-
-  Returns:
-    Radians, float32 (float64 for float64 frequencies), with gradients to both. In [-pi, pi) for
-    integers; NaN where the frequency is not finite.
-
-  Raises:
-    TypeError: if ids are neither integers, nor float32 or float64.
-
-  Example:
-    >>> angle = phase(jnp.array([2**31 - 5]), jnp.array([[1.0]]))[0, 0]
-    >>> bool(abs(jnp.sin(angle) + 0.0474762453) < 1e-6)  # sin(2147483643)
-    True
-  """
-  wide = jnp.result_type(frequency, jnp.float32)
-  frequency = frequency.astype(wide)
-  if jnp.issubdtype(pos.dtype, jnp.integer):
-    whole, part = pos[..., None], 0.0
-  elif pos.dtype in (jnp.float32, jnp.float64):
-    whole = jax.lax.stop_gradient(jnp.floor(pos)).astype(jnp.int32)[..., None]
-    part = pos[..., None].astype(wide) - whole
-  else:
-    raise TypeError(f'Ids must be integers, float32 or float64, but got {pos.dtype}.')
-  product = whole.astype(wide) * frequency
-  if wide == jnp.float32:  # the exact number, with the product's gradient
-    product = _whole(whole, frequency) + (product - jax.lax.stop_gradient(product))
-  return product + part * frequency
-
-
-def _whole(pos: Int[Array, '*shape'], frequency: Float[Array, '*frequencies']) -> Array:
-  """Angles of integer positions: a frequency is its mantissa times a power of two."""
-  bits = jax.lax.bitcast_convert_type(frequency, jnp.uint32)
-  mantissa = bits & 0x7FFFFF | 0x800000
-  high, middle, low = (jnp.asarray(word)[bits >> 23 & 0xFF] for word in _UNITS)
-  # The turns per token, modulo 1, in two words; then as in `posjax.angles`.
-  carried = _product_high(mantissa, low)
-  second = mantissa * middle + carried
-  first = mantissa * high + _product_high(mantissa, middle) + (second < carried)
-  below, above = pos.astype(jnp.uint32), _above(pos)
-  top = below * first + _product_high(below, second) + above * second
-  top = jnp.where(bits >> 31, -top, top)
-  return top.astype(jnp.int32).astype(jnp.float32) * np.float32(2 * np.pi / 2**32)
 
 
 def rotate(x: Inexact[Array, '*shape'], phase: Float[Array, '*phases']) -> Complex[Array, '*shape']:
@@ -127,7 +69,7 @@ def solution(
            [ 2.+0.j]], dtype=complex64)
   """
   z1, z2 = (z.reshape((1,) * pos.ndim + z.shape) for z in (z1, z2))
-  return rotate(z2 * abs(z1) ** pos[..., None], phase(pos, jnp.angle(z1)))
+  return rotate(z2 * abs(z1) ** pos[..., None], learned_angles(pos, jnp.angle(z1)))
 
 
 def words(table: Float[Array, 'V M'], tokens: Int[Array, '*shape'] | None) -> Float[Array, '...']:
@@ -209,7 +151,7 @@ def scheme(
   def embed(params, x, tokens, pos):
     pos = jnp.broadcast_to(pos, x.shape[:2]) + jnp.int32(origin)
     of = lambda table: words(table, tokens) if per_word else table[None]
-    angle = phase(pos, of(params['frequency']))
+    angle = learned_angles(pos, of(params['frequency']))
     return rotate(x, angle + of(params['phase']) if phases else angle)
 
   made = Scheme(init_model=init_model, embed=embed, logits=modulus, axes=1)

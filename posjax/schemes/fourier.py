@@ -13,8 +13,7 @@ As F grows, r(x) . r(y) becomes exp(-|x - y|^2 / (2 gamma^2)) / 2: a Gaussian of
 axes together, as wide as gamma, in units of the ids (the half is that of F/2 cosines over F). The
 paper does not say how the network begins: here with Glorot's uniform matrices and zeros.
 
-Trained frequencies make a float32 product, off by as much as 2^-24 of the angle: 6e-5 radians at an
-angle of 1,000, 6e-2 at 1e6. Constant ones give exact angles at every int32 id.
+Angles are exact at every int32 id, for constant frequencies and for trained ones alike.
 """
 
 import functools
@@ -24,7 +23,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Num
 
-from posjax.angles import angles
+from posjax.angles import angles, learned_angles
 from posjax.scheme import Params, Scheme
 
 SHIFT_INVARIANT = False
@@ -63,17 +62,16 @@ def exact_angles(
 def trained_angles(
   pos: Num[Array, '*shape n'], frequencies: Float[Array, 'half n']
 ) -> Float[Array, '*shape half']:
-  """pos W^T in float32, or what is wider.
+  """pos W^T modulo 2 pi, as exact, with gradients to both: see `posjax.angles.learned_angles`.
 
   Example:
     >>> trained_angles(jnp.array([[2, 1]]), jnp.array([[1.0, 0.5]]))
     Array([[2.5]], dtype=float32)
   """
-  wide = jnp.result_type(frequencies, jnp.float32)
   # Sums of products, not a product of matrices: accelerators round the factors of those.
-  axes = range(frequencies.shape[1])
-  by_axis = (pos[..., i, None].astype(wide) * _row(frequencies[:, i], pos[..., i]) for i in axes)
-  return functools.reduce(jnp.add, by_axis)
+  by_axis = (pos[..., i] for i in range(frequencies.shape[1]))
+  each = (learned_angles(p, _row(frequencies[:, i], p)) for i, p in enumerate(by_axis))
+  return functools.reduce(jnp.add, each)
 
 
 def features(angle: Float[Array, '*shape half']) -> Float[Array, '*shape F']:

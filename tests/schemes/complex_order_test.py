@@ -240,4 +240,4 @@ def test_errors_say_what_is_wrong(key, unchecked):
   with pytest.raises(ValueError, match=r'needs Dims\(vocab=...\), but got 0 words'):
     scheme().embed(unknown, x, jnp.zeros((1, 3), jnp.int32), ids)
   with pytest.raises(TypeError, match='integers, float32 or float64, but got bfloat16'):
-    complex_order.phase(jnp.zeros(3, jnp.bfloat16), jnp.ones((1, 2)))
+    scheme(per_word=False).embed(params, x, None, ids.astype(jnp.bfloat16))
