@@ -8,10 +8,10 @@ Computed as -2/ratio_h sum of sin^2(distance w_k / 2), which is the same and in 
 cancels; the angles are exact at every integer distance.
 
 Reference: Chi, Fan, Rudnicky, Ramadge 2023, "Dissecting Transformer Length Extrapolation via the
-Lens of Receptive Field Analysis", https://arxiv.org/abs/2212.10356, section 5; k = 0 .. width/2 - 1
-and the division by 8 h / H as in the code of its appendix (the sum of the text has k = 1 ..
-width/2), and a width of 128, free of the model's. That code does not subtract width/2, which a
-softmax does not see. The authors use it under a causal mask; it is symmetric.
+Lens of Receptive Field Analysis", https://arxiv.org/abs/2212.10356; k = 0 .. width/2 - 1 and the
+division by 8 h / H as in the code of its appendix (the sum of the text has k = 1 .. width/2), and a
+width of 128, free of the model's. That code does not subtract width/2, which a softmax does not
+see. The authors use it under a causal mask; it is symmetric.
 """
 
 import jax
