@@ -1,0 +1,106 @@
+"""FIRE: a small network of the distance, measured against how far the query could look back.
+
+bias(i, j) = f(psi(i - j) / psi(max(L, i))), psi(x) = log(1 + c x), f an MLP from one number to H,
+with ReLU. i is the query's id, counted from 0, and so the distance of its farthest key: for i >= L
+the argument of f is in [0, 1] at any length, which is what lets it extrapolate (progressive
+interpolation). For i < L the normaliser is constant, and FIRE a function of the distance alone.
+
+Reference: Li et al. 2024, "Functional Interpolation for Relative Positions Improves Long Context
+Transformers", https://arxiv.org/abs/2310.04418, section 3. f has two hidden layers of 32 in the
+text and one in the published code as chuanyang-Zheng/DAPE keeps it; the offset of the last layer,
+which no softmax sees, is left out. From that code: c = 0.1 at
+first; a trained factor of L; |c| and |L|, so that both stay positive; 1e-6 in the denominator; and
+initial weights of its framework, uniform within fan_in^-0.5. There L is 512 at first; a good one
+depends on the length of training, so it has no default here. The text counts positions from 1, the
+code from 0. The paper is about causal attention. Without a mask a later key counts as far as an
+earlier one, |i - j| (the code's absolute value), and the argument of f may exceed 1.
+
+Since the normaliser is the query's, FIRE depends on pairs: `width` numbers are held for each pair
+while a layer is computed, and computed again for the gradients rather than kept.
+"""
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Num
+
+from posjax.scheme import Scheme
+from posjax.schemes.dynamic_bias import initial, network
+
+SHIFT_INVARIANT = False
+EXAMPLE = 'fire(threshold=4.0, width=8)'
+
+_LEAST = 1e-6  # added to the denominator, as in the published code
+
+
+def normalised(
+  q_pos: Num[Array, '*B T'],
+  k_pos: Num[Array, '*B S'],
+  c: Float[Array, ''],
+  threshold: Float[Array, ''],
+) -> Float[Array, '*B T S']:
+  """psi(|i - j|) / psi(max(L, i)): what the network sees.
+
+  Args:
+    q_pos: ids i of the queries, in tokens, not negative.
+    k_pos: ids j of the keys.
+    c: of psi, per token; its absolute value is used.
+    threshold: L, in tokens; its absolute value is used.
+
+  Returns:
+    float32 or wider; in [0, 1] for keys that are not ahead.
+
+  Example:
+    >>> pos = jnp.array([0, 4, 8])
+    >>> normalised(pos, pos, jnp.array(1.0), jnp.array(4.0)).round(1)
+    Array([[0. , 1. , 1.4],
+           [1. , 0. , 1. ],
+           [1. , 0.7, 0. ]], dtype=float32)
+  """
+  wide = jnp.result_type(c, threshold, jnp.float32)
+  c, threshold = abs(c.astype(wide)), abs(threshold.astype(wide))
+  distance = abs(jnp.expand_dims(q_pos, -1) - jnp.expand_dims(k_pos, -2)).astype(wide)
+  reach = jnp.maximum(threshold, q_pos.astype(wide))
+  return jnp.log1p(c * distance) / jnp.expand_dims(jnp.log1p(c * reach) + _LEAST, -1)
+
+
+def scheme(
+  threshold: float, width: int = 32, num_layers: int = 2, c: float = 0.1, shared: bool = False
+) -> Scheme:
+  """Biases of a network of the normalised distance.
+
+  Args:
+    threshold: L at first, in tokens, positive: queries before it see distances alone. 512 in the
+      published code.
+    width: units of each hidden layer.
+    num_layers: hidden layers.
+    c: of psi at first, per token, positive.
+    shared: one network for all layers (the paper's FIRE-S), instead of one for each.
+
+  Raises:
+    ValueError: if a number is not positive.
+
+  Example:
+    >>> from posjax.scheme import places
+    >>> places(scheme(threshold=512.0))
+    ('logits',)
+  """
+  numbers = {'threshold': threshold, 'width': width, 'num_layers': num_layers, 'c': c}
+  for name, value in numbers.items():
+    if not value > 0:
+      raise ValueError(f"FIRE's {name} must be positive, but got {value}.")
+
+  def init(key, dims):
+    weights = initial(key, (1, *(width,) * num_layers, dims.num_heads))
+    return {**weights, 'c': jnp.float32(c), 'threshold_factor': jnp.ones(())}
+
+  @jax.checkpoint
+  def bias(params, q_pos, k_pos):
+    x = normalised(q_pos, k_pos, params['c'], params['threshold_factor'] * threshold)
+    return jnp.moveaxis(network(params, x[..., None], jax.nn.relu), -1, 1)
+
+  def logits(params, logits, q, k, q_at, k_at):
+    return logits + bias(params, q_at, k_at)
+
+  if shared:
+    return Scheme(init_model=init, logits=logits, axes=1)
+  return Scheme(init=init, logits=logits, axes=1)

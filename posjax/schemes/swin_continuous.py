@@ -1,0 +1,96 @@
+"""Continuous Swin: a network of log-spaced offsets gives the bias, also between other windows.
+
+bias = 16 sigmoid(f(y, x)), f an MLP 2 -> hidden -> H with ReLU and no offset at its end, where on
+each axis y = sign(d) log2(1 + 8 |d| / (size - 1)) / 3: -1.06 .. 1.06 inside the window.
+
+Reference: Liu et al. 2022, Swin Transformer V2, https://arxiv.org/abs/2111.09883, section 3.3. The
+text has sign(d) log(1 + |d|) and a bias that is f itself; the scaling of a window to 8, log2 / 3,
+16 sigmoid, 512 hidden units, and initial kernels of deviation 0.02 with offsets of zero are those
+of the authors' code. height and width are the window of training; keep them for a larger one at
+use, as its `pretrained_window_size`: the network is then asked a little beyond what it saw. Swin V2
+also replaces q . k by a scaled cosine, which is another scheme's.
+"""
+
+import math
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Num
+
+from posjax.scheme import Scheme
+
+SHIFT_INVARIANT = True
+EXAMPLE = 'swin_continuous(height=3, width=4, hidden=2)'
+
+
+def coordinates(
+  distance: Num[Array, '*shape 2'], height: int, width: int
+) -> Float[Array, '*shape 2']:
+  """sign(d) log2(1 + 8 |d| / (size - 1)) / log2(8) on each axis.
+
+  Args:
+    distance: q_pos - k_pos as (dy, dx), in tokens; any, fractions too.
+    height: of the window of training, at least 2.
+    width: of the window of training, at least 2.
+
+  Example:
+    >>> coordinates(jnp.array([[0, 7], [-1, 0]]), height=8, width=8).round(3)
+    Array([[ 0.   ,  1.057],
+           [-0.367,  0.   ]], dtype=float32)
+  """
+  d = distance.astype(jnp.promote_types(distance.dtype, jnp.float32))
+  scale = jnp.array([8 / (height - 1), 8 / (width - 1)], d.dtype)
+  scaled = d * scale.reshape((1,) * (d.ndim - 1) + (2,))
+  return jnp.sign(scaled) * jnp.log1p(abs(scaled)) / math.log(8)
+
+
+def bias(
+  kernel: Float[Array, '2 hidden'],
+  offset: Float[Array, ' hidden'],
+  out_kernel: Float[Array, 'hidden H'],
+  coordinates: Float[Array, '*shape 2'],
+) -> Float[Array, 'H *shape']:
+  """16 sigmoid(relu(coordinates kernel + offset) out_kernel), heads first: between 0 and 16.
+
+  Example:
+    >>> bias(jnp.zeros((2, 1)), jnp.zeros(1), jnp.zeros((1, 1)), jnp.ones((3, 2)))
+    Array([[8., 8., 8.]], dtype=float32)
+  """
+  exactly = {'precision': jax.lax.Precision.HIGHEST}
+  hidden = jnp.einsum('...a,ah->...h', coordinates, kernel, **exactly)
+  hidden = jax.nn.relu(hidden + offset.reshape((1,) * (hidden.ndim - 1) + (-1,)))
+  return 16 * jax.nn.sigmoid(jnp.moveaxis(hidden @ out_kernel, -1, 0))
+
+
+def scheme(height: int, width: int, hidden: int = 512) -> Scheme:
+  """Biases of a network of log-spaced offsets.
+
+  Args:
+    height: of the window of training, in tokens: the first id.
+    width: of the window of training, in tokens: the second id.
+    hidden: units of the network.
+
+  Raises:
+    ValueError: if the window has less than 2 x 2 tokens, or the network no unit.
+
+  Example:
+    >>> from posjax.scheme import places
+    >>> places(scheme(height=8, width=8))
+    ('bias',)
+  """
+  if height < 2 or width < 2:
+    raise ValueError(f'The window must have at least 2 x 2 tokens, but got {height} x {width}.')
+  if hidden < 1:
+    raise ValueError(f'The network needs at least one hidden unit, but got {hidden}.')
+
+  def init(key, dims):
+    shapes = ((2, hidden), (hidden, dims.num_heads))
+    kernels = map(jax.random.normal, jax.random.split(key), shapes)
+    kernel, out_kernel = (0.02 * k for k in kernels)
+    return {'kernel': kernel, 'offset': jnp.zeros(hidden), 'out_kernel': out_kernel}
+
+  def biases(params, distance):
+    seen = coordinates(distance, height, width)
+    return bias(params['kernel'], params['offset'], params['out_kernel'], seen)
+
+  return Scheme(init=init, bias=biases, axes=2)
