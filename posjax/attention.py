@@ -140,6 +140,7 @@ def scores(scheme, params, q: Side, k: Side, rules: Rules, seen) -> Float[Array,
   if jnp.iscomplexobj(logits):
     raise ValueError('The logits of complex q and k are complex, and no scheme makes them real.')
   if rules.logit_cap is not None:
+    logits = jnp.where(seen, logits, 0)  # a table may give NaN to pairs that do not meet
     logits = rules.logit_cap * jnp.tanh(logits / rules.logit_cap)
   return jnp.where(seen, logits, _UNSEEN)
 

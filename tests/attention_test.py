@@ -453,3 +453,18 @@ def test_place_4_sees_the_weights_that_were_kept():
   options = {'dropout_rate': RATE, 'dropout_key': jax.random.key(3), 'params': {}}
   plain, doubled = (attend(scheme=s, **options) for s in (Scheme(), Scheme(values=values)))
   assert error(doubled, 2 * np.asarray(plain)) <= TOLERANCE
+
+
+def test_a_bias_that_is_nan_where_tokens_do_not_meet_spoils_no_gradient():
+  """As tables give it beyond their range."""
+  only_near = lambda params, distance: jnp.where(abs(distance) < 2, 0.5, jnp.nan)[None]
+  q, pos = jax.random.normal(jax.random.key(0), (1, 4, 1, 2)), jnp.array([0, 1, 9, 10])
+  segments = {'q_segments': jnp.array([1, 1, 2, 2]), 'k_segments': jnp.array([1, 1, 2, 2])}
+
+  def total(q, cap):
+    scheme = posjax.Scheme(bias=only_near)
+    out = posjax.attend(q, q, q, scheme, {}, q_pos=pos, k_pos=pos, logit_cap=cap, **segments)
+    return (out**2).sum()
+
+  for cap in (None, 3.0):
+    assert jnp.isfinite(jax.grad(total)(q, cap)).all()

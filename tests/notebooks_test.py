@@ -8,6 +8,8 @@ import sys
 
 import pytest
 
+import posjax
+
 FOLDER = pathlib.Path(__file__).resolve().parent.parent / 'notebooks'
 NOTEBOOKS = sorted(FOLDER.glob('*.ipynb'))
 every_notebook = pytest.mark.parametrize('path', NOTEBOOKS, ids=lambda path: path.stem)
@@ -56,5 +58,17 @@ def test_pictures_are_committed_and_files_are_small(path):
   assert not [o for o in outputs if o['output_type'] == 'error' or o.get('name') == 'stderr']
 
 
-def test_there_are_three_notebooks():
-  assert [path.name[:3] for path in NOTEBOOKS] == ['01_', '02_', '03_']
+def test_there_are_four_notebooks():
+  assert [path.name[:3] for path in NOTEBOOKS] == ['01_', '02_', '03_', '04_']
+
+
+def test_the_gallery_shows_every_scheme_of_the_folder():
+  text = next(path for path in NOTEBOOKS if 'gallery' in path.name).read_text(encoding='utf-8')
+  printed = [
+    word
+    for cell in json.loads(text)['cells']
+    for output in cell.get('outputs', ())
+    for line in output.get('text', ())
+    for word in line.split()
+  ]
+  assert set(posjax.names()) <= set(printed), 'The gallery is out of date; run it again.'

@@ -16,7 +16,7 @@ from jaxtyping import Array, Float, Num
 from posjax.scheme import Scheme
 
 SHIFT_INVARIANT = True
-EXAMPLE = 'swin(height=3, width=4)'
+EXAMPLE = 'swin(height=6, width=8)'
 
 
 def bias(

@@ -20,7 +20,7 @@ from jaxtyping import Array, Float, Num
 from posjax.scheme import Scheme
 
 SHIFT_INVARIANT = True
-EXAMPLE = 'swin_continuous(height=3, width=4, hidden=2)'
+EXAMPLE = 'swin_continuous(height=6, width=8)'
 
 
 def coordinates(
