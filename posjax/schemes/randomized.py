@@ -68,7 +68,7 @@ def randomize(
   return jnp.where(known, drawn[jnp.where(known, pos, 0)], -1)
 
 
-def scheme(max_length: int = 2048, length: int | None = None) -> Scheme:
+def scheme(max_length: int = 2048, length: int | None = None, axes: int = 1) -> Scheme:
   """Random ids where there is a key; the ids themselves where there is none.
 
   Ids that were not drawn (negative, or `length` and above) become -1, for which tables give NaN.
@@ -78,11 +78,13 @@ def scheme(max_length: int = 2048, length: int | None = None) -> Scheme:
     length: how many positions a row draws: the most tokens that one text has. By default each row
       draws 1 + its largest id; declare it where a text comes in pieces (decoding with a cache),
       which otherwise would draw anew each time.
+    axes: ids per token: each axis of a row draws for itself.
 
   Raises:
-    ValueError: if a length is not positive or more than max_length; where used, if there are more
-      tokens than positions and no length is declared. TypeError where ids are not one integer per
-      token.
+    ValueError: if a length is not positive or more than max_length, or the axes are none; where
+      used, if there are more tokens than positions and no length is declared (one axis alone:
+      cells of a grid are many, their rows few). TypeError where ids are not integers, or not as
+      many per token.
 
   Example:
     >>> scheme(max_length=4).ids(jnp.arange(4), jax.random.key(0))
@@ -95,22 +97,31 @@ def scheme(max_length: int = 2048, length: int | None = None) -> Scheme:
       f'The length must be in 1 .. max_length {max_length}, to draw distinct positions, but got '
       f'{length}.'
     )
+  if axes < 1:
+    raise ValueError(f'Randomized positions need at least one axis, but got {axes}.')
+  tail = (axes,) if axes > 1 else ()
 
   def ids(pos: Num[Array, '...'], key: PRNGKey | None) -> Int[Array, '...']:
     if not jnp.issubdtype(pos.dtype, jnp.integer):
       raise TypeError(f'Randomized positions need integer ids, but got {pos.dtype}.')
-    if pos.ndim not in (1, 2):
-      raise TypeError(f'Randomized positions need ids [B, T] or [T], but got shape {pos.shape}.')
+    if pos.ndim - len(tail) not in (1, 2) or pos.shape[pos.ndim - len(tail) :] != tail:
+      shown = '[B, T, n] or [T, n]' if tail else '[B, T] or [T]'
+      raise TypeError(
+        f'Randomized positions of {axes} axes need ids {shown}, but got shape {pos.shape}.'
+      )
     if key is None:
       return pos
-    if length is None and pos.shape[-1] > max_length:
+    if length is None and not tail and pos.shape[-1] > max_length:
       raise ValueError(
         f'{pos.shape[-1]} tokens may need more than the {max_length} positions of max_length; if '
         'they are several texts, declare the length of the longest.'
       )
-    if pos.ndim == 1:
+    streams = jnp.moveaxis(pos, -1, -2) if tail else pos  # tokens last
+    if streams.ndim == 1:
       return randomize(pos, key, max_length, length)
-    keys = jax.random.split(key, len(pos))
-    return jax.vmap(lambda row, one: randomize(row, one, max_length, length))(pos, keys)
+    rows = streams.reshape(-1, streams.shape[-1])
+    one = lambda row, key: randomize(row, key, max_length, length)
+    drawn = jax.vmap(one)(rows, jax.random.split(key, len(rows))).reshape(streams.shape)
+    return jnp.moveaxis(drawn, -1, -2) if tail else drawn
 
-  return Scheme(ids=ids, axes=1)
+  return Scheme(ids=ids, axes=axes)

@@ -150,11 +150,39 @@ def test_new_ids_do_not_retrace():
   assert len(traced) == 1
 
 
+def test_each_axis_of_a_grid_draws_for_itself_and_keeps_its_order(key):
+  ids = randomized.scheme(50, axes=2).ids
+  pos = jnp.broadcast_to(posjax.positions.grid(3, 4), (2, 12, 2))
+  drawn = np.asarray(ids(pos, key)).reshape(2, 3, 4, 2)
+  rows, columns = drawn[:, :, :1, 0], drawn[:, :1, :, 1]
+  np.testing.assert_array_equal(drawn[..., 0], np.broadcast_to(rows, (2, 3, 4)))
+  np.testing.assert_array_equal(drawn[..., 1], np.broadcast_to(columns, (2, 3, 4)))
+  assert (np.diff(rows, axis=1) > 0).all()
+  assert (np.diff(columns, axis=2) > 0).all()
+  assert len({tuple(line) for line in (*rows[:, :, 0], *columns[:, 0, :3])}) == 4
+  np.testing.assert_array_equal(ids(pos[0], None), pos[0])
+  assert ids(pos[0], key).shape == (12, 2)
+
+
+def test_the_cells_of_a_grid_may_be_more_than_the_positions(key):
+  drawn = randomized.scheme(4, axes=2).ids(posjax.positions.grid(4, 4), key)
+  np.testing.assert_array_equal(drawn, posjax.positions.grid(4, 4))
+
+
+def test_ids_of_another_number_of_axes_are_refused(key):
+  with pytest.raises(TypeError, match=r'of 2 axes need ids \[B, T, n\] or \[T, n\], but got'):
+    randomized.scheme(50, axes=2).ids(jnp.zeros((2, 12, 3), jnp.int32), key)
+  with pytest.raises(ValueError, match='need at least one axis, but got 0'):
+    randomized.scheme(50, axes=0)
+
+
 def test_ids_that_are_not_one_integer_per_token_are_refused(key):
   ids = randomized.scheme(8).ids
   with pytest.raises(TypeError, match='need integer ids, but got float32'):
     ids(jnp.zeros((1, 3)), key)
-  with pytest.raises(TypeError, match=r'need ids \[B, T\] or \[T\], but got shape \(1, 3, 2\)'):
+  with pytest.raises(
+    TypeError, match=r'of 1 axes need ids \[B, T\] or \[T\], but got shape \(1, 3, 2\)'
+  ):
     ids(jnp.zeros((1, 3, 2), jnp.int32), key)
 
 
