@@ -7,9 +7,15 @@ if 'posjax' in sys.modules:
   raise RuntimeError('posjax was imported before tests/conftest.py could have it type-checked.')
 
 os.environ.setdefault('JAX_PLATFORMS', 'cpu')  # JAX_PLATFORMS=cuda pytest tests on a GPU instead
-os.environ['XLA_FLAGS'] = (
-  os.environ.get('XLA_FLAGS', '') + ' --xla_force_host_platform_device_count=8'
-).strip()
+# Compiling is a third of what the tests cost. To have everything optimized, as users do:
+# XLA_FLAGS=--xla_backend_optimization_level=3 pytest (the later of two equal flags holds).
+os.environ['XLA_FLAGS'] = ' '.join(
+  [
+    '--xla_backend_optimization_level=0',
+    os.environ.get('XLA_FLAGS', ''),
+    '--xla_force_host_platform_device_count=8',
+  ]
+)
 # Compiled code from another version or machine must not decide a test.
 os.environ['JAX_ENABLE_COMPILATION_CACHE'] = 'false'
 # Matplotlib would look for a display otherwise.

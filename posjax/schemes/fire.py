@@ -27,7 +27,7 @@ from posjax.scheme import Scheme
 from posjax.schemes.dynamic_bias import initial, network
 
 SHIFT_INVARIANT = False
-EXAMPLE = 'fire(threshold=4.0)'
+EXAMPLE = 'fire(threshold=4.0, width=8)'
 
 _LEAST = 1e-6  # added to the denominator, as in the published code
 

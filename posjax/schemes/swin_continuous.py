@@ -20,7 +20,7 @@ from jaxtyping import Array, Float, Num
 from posjax.scheme import Scheme
 
 SHIFT_INVARIANT = True
-EXAMPLE = 'swin_continuous(height=6, width=8)'
+EXAMPLE = 'swin_continuous(height=6, width=8, hidden=2)'
 
 
 def coordinates(

@@ -1,4 +1,3 @@
-import functools
 from pathlib import Path
 
 import jax
@@ -12,9 +11,7 @@ from tests import loops
 from tests.loops import error
 
 GOLDEN = np.load(Path(__file__).parents[1] / 'golden' / 'axial_rope.npz')
-# Compiled without optimization, in half the time.
-compiled = functools.partial(jax.jit, compiler_options={'xla_backend_optimization_level': 0})
-attend = compiled(posjax.attend, static_argnums=3, static_argnames='causal')
+attend = jax.jit(posjax.attend, static_argnums=3, static_argnames='causal')
 
 
 def _heads(*shape):
@@ -57,10 +54,10 @@ def test_each_axis_turns_its_share_of_the_head(axes, head_dim, interleaved):
 @pytest.mark.parametrize('name', 'qk')
 def test_dealt_frequencies_equal_pixtral(name):
   x, expected = (GOLDEN[n].swapaxes(1, 2) for n in (f'pixtral_{name}', f'pixtral_{name}_out'))
-  turn = compiled(axial_rope.scheme(dealt=True).query)
+  turn = jax.jit(axial_rope.scheme(dealt=True).query)
   assert error(turn({}, x, GOLDEN['pixtral_yx'][None].astype(np.int32)), expected) < 1e-6
   # Its halves are other frequencies.
-  other = compiled(axial_rope.scheme().query)
+  other = jax.jit(axial_rope.scheme().query)
   assert error(other({}, x, GOLDEN['pixtral_yx'][None].astype(np.int32)), expected) > 0.1
 
 
@@ -77,7 +74,7 @@ def test_dinov3_is_float_ids_of_two_pi_times_the_coordinates():
   heads = _heads(1, 15, 2, 16)
   each = [100 ** (-4 * k / 16) for _ in 'yx' for k in range(4)]
   expected = _turned(heads, 2 * np.pi * coordinates, each, [0] * 4 + [1] * 4)
-  turn = compiled(axial_rope.scheme(base=100.0).query)
+  turn = jax.jit(axial_rope.scheme(base=100.0).query)
   assert error(turn({}, heads, np.float32(2 * np.pi * coordinates)), expected) < 1e-6
 
 
@@ -85,7 +82,7 @@ def test_logits_depend_on_the_distance_along_each_axis_only_at_every_position():
   q, k = jnp.asarray(_heads(1, 1, 2, 32)), jnp.asarray(_heads(1, 1, 1, 32))
   scheme = axial_rope.scheme()
 
-  @compiled
+  @jax.jit
   def logit(q_pos, k_pos):
     placed = scheme.query({}, q, q_pos[None, None]), scheme.key({}, k, k_pos[None, None])
     return posjax.heads.product(*placed)
@@ -99,7 +96,7 @@ def test_logits_depend_on_the_distance_along_each_axis_only_at_every_position():
 
 def test_the_order_of_the_axes_and_each_of_them_matters():
   scheme, x = axial_rope.scheme(), _heads(1, 1, 1, 8)
-  turn = compiled(scheme.query)
+  turn = jax.jit(scheme.query)
   at = lambda *pos: turn({}, x, np.array([[pos]]))
   assert error(at(3, 1), at(1, 3)) > 0.1
   np.testing.assert_array_equal(at(3, 1)[..., [1, 0, 5, 4]], at(3, 9)[..., [1, 0, 5, 4]])
@@ -124,7 +121,7 @@ def test_dealt_with_equal_ids_is_rope(axes):
 
 def test_a_token_at_the_origin_does_not_turn():
   x = _heads(1, 2, 2, 8)
-  turned = compiled(axial_rope.scheme().key)({}, x, np.zeros((1, 2, 2), np.int32))
+  turned = jax.jit(axial_rope.scheme().key)({}, x, np.zeros((1, 2, 2), np.int32))
   np.testing.assert_array_equal(turned, x)
 
 

@@ -12,11 +12,9 @@ from tests import loops
 
 GOLDEN = np.load(Path(__file__).parents[1] / 'golden' / 'cope.npz')
 NORMAL = np.random.default_rng(0).normal
-# Compiled without optimization, in half the time.
-compiled = functools.partial(jax.jit, compiler_options={'xla_backend_optimization_level': 0})
 
 
-@functools.partial(compiled, static_argnums=3, static_argnames='causal')
+@functools.partial(jax.jit, static_argnums=3, static_argnames='causal')
 def attend(q, k, v, scheme, params, **how):
   order = {f'{side}_pos': jnp.arange(x.shape[1]) for side, x in (('q', q), ('k', k))}
   return posjax.attend(q, k, v, scheme, params, **(order | how))
@@ -79,7 +77,7 @@ def test_logits_and_weights_equal_x_transformers():
   params = {'table': get('pos_emb')}
   scheme, seen = cope.scheme(len(params['table'])), np.tri(10, dtype=bool)
   content = np.where(seen, np.einsum('bthd,bshd->bhts', q, k) / 8**0.5, -1e30)
-  added = compiled(scheme.logits)(params, jnp.asarray(content), q, k, None, None) - content
+  added = jax.jit(scheme.logits)(params, jnp.asarray(content), q, k, None, None) - content
   assert loops.error(np.where(seen, added, 0), np.where(seen, get('cope_logits'), 0)) < 1e-5
   # Values that are the keys' names give the weights.
   names = jnp.broadcast_to(jnp.eye(10)[:, None], (2, 10, 2, 10))
@@ -88,7 +86,7 @@ def test_logits_and_weights_equal_x_transformers():
 
 
 def test_with_open_gates_positions_are_relative():
-  counts = compiled(functools.partial(cope.positions, num_positions=64))(jnp.full((1, 6, 6), 50.0))
+  counts = jax.jit(functools.partial(cope.positions, num_positions=64))(jnp.full((1, 6, 6), 50.0))
   np.testing.assert_array_equal(counts[0, 0], np.arange(6, 0, -1))
   causal = jnp.where(np.tri(6, dtype=bool), 50.0, -1e30)[None]
   counts = cope.positions(causal, 4)
@@ -145,7 +143,7 @@ def test_gates_have_gradients_through_the_positions():
   def second(logits):
     return cope.interpolated(by_position, cope.positions(logits, 4))[0, 1]
 
-  grad = compiled(jax.grad(second))(jnp.array([[0.3, 0.2, 0.9]]))[0]
+  grad = jax.jit(jax.grad(second))(jnp.array([[0.3, 0.2, 0.9]]))[0]
   gate = 1 / (1 + np.exp(-np.array([0.3, 0.2, 0.9])))
   assert 1 < gate[1:].sum() < 2
   np.testing.assert_allclose(grad, [0, *(8 * gate * (1 - gate))[1:]], rtol=1e-5)
@@ -158,7 +156,7 @@ def test_gradients_are_finite_where_positions_are_clamped_or_nothing_is_seen():
   def loss(q, k, table):
     return attend.__wrapped__(q, 30 * k, v, cope.scheme(2), {'table': table}, mask=mask).sum()
 
-  grads = compiled(jax.grad(loss, argnums=(0, 1, 2)))(q, k, table)
+  grads = jax.jit(jax.grad(loss, argnums=(0, 1, 2)))(q, k, table)
   assert all(np.isfinite(grad).all() for grad in grads)
 
 

@@ -12,11 +12,9 @@ from tests import loops
 
 DIMS = posjax.Dims(16, 4, 4, 2)
 NORMAL = np.random.default_rng(0).normal
-# Compiled without optimization, in half the time.
-compiled = functools.partial(jax.jit, compiler_options={'xla_backend_optimization_level': 0})
 
 
-@functools.partial(compiled, static_argnums=3, static_argnames='causal')
+@functools.partial(jax.jit, static_argnums=3, static_argnames='causal')
 def attend(q, k, v, scheme, params, q_pos, k_pos, causal=False):
   return posjax.attend(q, k, v, scheme, params, q_pos=q_pos, k_pos=k_pos, causal=causal)
 
@@ -84,7 +82,7 @@ def test_a_head_takes_part_in_the_corrections_of_all():
   logits, biases = _random(1, 4, 2, 3), _random(1, 4, 2, 3)
   params = _network(8)
   one = lambda x: dape.correction(params, x, biases)
-  jacobian = compiled(jax.jacobian(one))(logits)[0, :, 0, 0, 0]  # of the pair (0, 0)
+  jacobian = jax.jit(jax.jacobian(one))(logits)[0, :, 0, 0, 0]  # of the pair (0, 0)
   assert (abs(jacobian[:, :, 0, 0]) > 1e-3).all()
   np.testing.assert_array_equal(jacobian[:, :, 0, 1:], 0)
   np.testing.assert_array_equal(jacobian[:, :, 1], 0)
@@ -99,7 +97,7 @@ def test_the_correction_depends_on_the_content():
 @pytest.mark.parametrize('inner', ['alibi', 't5(8, 20, bidirectional=True)'])
 def test_output_weights_of_zeros_are_the_inner_scheme(key, inner):
   scheme, alone, (q, k, v) = dape.scheme(inner, width=3), posjax.get(inner), _heads()
-  own = compiled(lambda: posjax.init(alone, key, DIMS))()
+  own = jax.jit(lambda: posjax.init(alone, key, DIMS))()
   own = jax.tree.map(lambda x: 10 * x, own)
   params = _network() | {f'inner_{name}': x for name, x in own.items()}
   params['out'] = jnp.zeros((3, 4))
@@ -130,7 +128,7 @@ def test_constants_and_shared_parameters_of_the_inner_scheme_stay_so(key):
   over_alibi, over_t5 = dape.scheme('alibi'), dape.scheme('t5')
   assert over_alibi.fixed == ('inner_slopes',)
   assert dape.scheme('alibi(learned=True)').fixed == over_t5.fixed == ()
-  made = compiled(lambda: (over_alibi.init(key, DIMS), over_t5.init_model(key, DIMS)))()
+  made = jax.jit(lambda: (over_alibi.init(key, DIMS), over_t5.init_model(key, DIMS)))()
   np.testing.assert_array_equal(made[0]['inner_slopes'], np.float32(alibi.slopes(4)))
   assert {name: x.shape for name, x in made[1].items()} == {'inner_table': (32, 4)}
   assert not posjax.scheme.declares(over_alibi, 'init_model')
@@ -139,19 +137,19 @@ def test_constants_and_shared_parameters_of_the_inner_scheme_stay_so(key):
 
   heads, pos = _heads(3, 3), jnp.arange(3)
   loss = lambda params: attend.__wrapped__(*heads, over_alibi, params, pos, pos)[:, 0].sum()
-  grads = compiled(jax.grad(loss))(made[0])
+  grads = jax.jit(jax.grad(loss))(made[0])
   np.testing.assert_array_equal(grads['inner_slopes'], 0)
   assert abs(np.asarray(grads['out'])).max() > 1e-4
 
 
 def test_initial_weights_are_uniform_within_one_over_the_root_of_the_inputs(key):
-  params = compiled(lambda: dape.scheme('alibi').init(key, posjax.Dims(48, 16, 4)))()
+  params = jax.jit(lambda: dape.scheme('alibi').init(key, posjax.Dims(48, 16, 4)))()
   assert params['offset'].shape == (32,)
   limits = {'from_logits': 32, 'from_bias': 32, 'offset': 32, 'out': 32}
   for name, inputs in limits.items():
     assert 0.8 * inputs**-0.5 < abs(np.asarray(params[name])).max() <= inputs**-0.5
   assert abs(np.asarray(params['from_logits']) - np.asarray(params['from_bias'])).max() > 0.1
-  few = compiled(lambda: dape.scheme('alibi', width=64).init(key, posjax.Dims(8, 2, 4)))()
+  few = jax.jit(lambda: dape.scheme('alibi', width=64).init(key, posjax.Dims(8, 2, 4)))()
   assert abs(np.asarray(few['from_logits'])).max() > 0.4
   assert abs(np.asarray(few['out'])).max() <= 1 / 8
 

@@ -13,11 +13,9 @@ from tests import loops
 GOLDEN = np.load(Path(__file__).parents[1] / 'golden' / 'deberta.npz')
 DIMS = posjax.Dims(6, 4, 4, 2)
 NORMAL = np.random.default_rng(0).normal
-# Compiled without optimization, in half the time.
-compiled = functools.partial(jax.jit, compiler_options={'xla_backend_optimization_level': 0})
 
 
-@functools.partial(compiled, static_argnums=3)
+@functools.partial(jax.jit, static_argnums=3)
 def attend(q, k, v, scheme, params, q_pos, k_pos, mask=None):
   ready, q_at = scheme.prepare(params, q, q_pos, None)
   k_at = scheme.prepare(params, k, k_pos, None)[1]
@@ -25,7 +23,7 @@ def attend(q, k, v, scheme, params, q_pos, k_pos, mask=None):
   return posjax.attend(q, k, v, scheme, ready, **named, mask=mask)
 
 
-@functools.partial(compiled, static_argnums=0)
+@functools.partial(jax.jit, static_argnums=0)
 def added(scheme, params, q, k, pos):
   """What the positions add to logits of zero."""
   ready = scheme.prepare(params, q, pos, None)[0]
@@ -222,12 +220,12 @@ def test_normalized_rows_have_mean_0_and_variance_1():
 
 def test_a_row_of_equal_numbers_has_finite_gradients():
   norm = lambda x: (deberta.layer_norm(x, jnp.ones(4), jnp.zeros(4)) * jnp.arange(4.0)[None]).sum()
-  assert np.isfinite(compiled(jax.grad(norm))(jnp.full((2, 4), 3.0))).all()
+  assert np.isfinite(jax.jit(jax.grad(norm))(jnp.full((2, 4), 3.0))).all()
 
 
 def test_layers_share_the_table_and_have_their_own_projections(key):
   scheme, dims = deberta.scheme(512, 32), posjax.Dims(64, 6, 8, 2)
-  shared, own = compiled(lambda: (scheme.init_model(key, dims), scheme.init(key, dims)))()
+  shared, own = jax.jit(lambda: (scheme.init_model(key, dims), scheme.init(key, dims)))()
   assert jax.tree.map(jnp.shape, shared) == {'table': (64, 64)}
   shapes = {'w_q': (64, 6, 8), 'w_k': (64, 2, 8), 'b_q': (6, 8)}
   assert jax.tree.map(jnp.shape, own) == shapes

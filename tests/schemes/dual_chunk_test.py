@@ -10,9 +10,7 @@ from posjax.schemes import dual_chunk, rope
 from tests import loops
 from tests.loops import error
 
-# Compiled without optimization, in half the time.
-compiled = functools.partial(jax.jit, compiler_options={'xla_backend_optimization_level': 0})
-attend = compiled(posjax.attend, static_argnums=3, static_argnames='causal')
+attend = jax.jit(posjax.attend, static_argnums=3, static_argnames='causal')
 
 # The case of figure 2 of the paper, by hand: chunks of 6, trained on 10; row i, keys j <= i.
 BY_HAND = [
@@ -72,7 +70,7 @@ def test_it_is_the_papers_formula(chunk, length, interleaved):
 def test_distances_are_those_written_by_hand():
   q, k = _heads((1, 12, 2, 16), (1, 12, 1, 16))
   pos = np.arange(12)
-  logits = compiled(functools.partial(dual_chunk.rotated_logits, chunk_size=6, length=10))
+  logits = jax.jit(functools.partial(dual_chunk.rotated_logits, chunk_size=6, length=10))
   found = logits(q, k, pos[None], pos[None])
   read = lambda i, j: BY_HAND[i][j] if j <= i else 0
   expected = _reference(q, k, pos, pos, read)
@@ -113,7 +111,7 @@ def test_within_one_chunk_it_is_rope():
 
 def test_logits_stay_under_shifts_by_whole_chunks_at_every_position_and_under_no_others():
   q, k = _heads((1, 1, 2, 32), (1, 4, 1, 32))
-  logits = compiled(functools.partial(dual_chunk.rotated_logits, chunk_size=60, length=80))
+  logits = jax.jit(functools.partial(dual_chunk.rotated_logits, chunk_size=60, length=80))
   back = np.array([[0, 5, 50, 150]])
   at = lambda pos: logits(q, k, np.full((1, 1), pos, np.int32), np.int32(pos - back))
   near = at(207)
@@ -135,7 +133,7 @@ def test_gradients_reach_keys_of_every_chunk():
   q, k = (jnp.asarray(x) for x in _heads((1, 1, 2, 6), (1, 3, 1, 6)))
   ids = jnp.array([[20]]), jnp.array([[1, 13, 19]])
   of = lambda k: dual_chunk.rotated_logits(q, k, *ids, 6, 10).sum()
-  slope = compiled(jax.grad(of))(k)
+  slope = jax.jit(jax.grad(of))(k)
   distance = functools.partial(_distance, chunk=6, length=10)
   for s in range(3):
     unit = np.zeros((1, 3, 1, 6))

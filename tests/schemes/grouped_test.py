@@ -10,9 +10,7 @@ from posjax.schemes import grouped, rope
 from tests import loops
 from tests.loops import error
 
-# Compiled without optimization, in half the time.
-compiled = functools.partial(jax.jit, compiler_options={'xla_backend_optimization_level': 0})
-attend = compiled(posjax.attend, static_argnums=3, static_argnames='causal')
+attend = jax.jit(posjax.attend, static_argnums=3, static_argnames='causal')
 
 
 def _heads(*shapes):
@@ -80,7 +78,7 @@ def test_groups_of_one_and_long_windows_are_rope(group, window):
 
 def test_logits_stay_under_shifts_by_whole_groups_at_every_position_and_under_no_others():
   q, k = _heads((1, 1, 2, 32), (1, 4, 1, 32))
-  logits = compiled(functools.partial(grouped.rotated_logits, group=6, window=20))
+  logits = jax.jit(functools.partial(grouped.rotated_logits, group=6, window=20))
   back = np.array([[0, 5, 19, 100]])
   at = lambda pos: logits(q, k, np.full((1, 1), pos, np.int32), np.int32(pos - back))
   near = at(102)
@@ -93,7 +91,7 @@ def test_logits_stay_under_shifts_by_whole_groups_at_every_position_and_under_no
 
 def test_tokens_of_a_far_group_are_alike():
   q, k = _heads((1, 1, 2, 8), (1, 1, 2, 8))
-  logits = compiled(functools.partial(grouped.rotated_logits, group=4, window=8))
+  logits = jax.jit(functools.partial(grouped.rotated_logits, group=4, window=8))
   at = lambda pos: logits(q, k, np.array([[40]]), np.array([[pos]]))
   assert error(at(11), at(8)) < 1e-6
   assert error(at(12), at(8)) > 1e-2
@@ -103,7 +101,7 @@ def test_gradients_reach_near_and_far_keys():
   q, k = (jnp.asarray(x) for x in _heads((1, 1, 2, 6), (1, 2, 1, 6)))
   ids = jnp.array([[20]]), jnp.array([[1, 19]])
   of = lambda k: grouped.rotated_logits(q, k, *ids, 3, 4).sum()
-  slope = compiled(jax.grad(of))(k)
+  slope = jax.jit(jax.grad(of))(k)
   for s, c in ((0, 1), (1, 4)):
     unit = np.zeros((1, 2, 1, 6))
     unit[0, s, 0, c] = 1

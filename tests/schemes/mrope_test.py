@@ -1,4 +1,3 @@
-import functools
 from pathlib import Path
 
 import jax
@@ -12,9 +11,7 @@ from tests import loops
 from tests.loops import error
 
 GOLDEN = np.load(Path(__file__).parents[1] / 'golden' / 'mrope.npz')
-# Compiled without optimization, in half the time.
-compiled = functools.partial(jax.jit, compiler_options={'xla_backend_optimization_level': 0})
-attend = compiled(posjax.attend, static_argnums=3, static_argnames='causal')
+attend = jax.jit(posjax.attend, static_argnums=3, static_argnames='causal')
 
 
 def _heads(*shape):
@@ -54,7 +51,7 @@ def test_each_frequency_turns_by_the_id_of_its_section(sections, interleaved, ax
 def test_it_equals_qwen2_vl(name):
   x, expected = (GOLDEN[n].swapaxes(1, 2) for n in (name, f'{name}_out'))
   ids = np.moveaxis(GOLDEN['position_ids_thw'], 0, -1).astype(np.int32)
-  turn = compiled(mrope.scheme([int(n) for n in GOLDEN['mrope_section']]).query)
+  turn = jax.jit(mrope.scheme([int(n) for n in GOLDEN['mrope_section']]).query)
   assert error(turn({}, x, ids), expected) < 1e-6
   np.testing.assert_array_equal(mrope.axis((4, 6, 6)), GOLDEN['axis_of_frequency'])
 
@@ -80,16 +77,16 @@ def test_text_is_rope(interleaved):
 def test_sections_of_less_than_the_head_are_partial_rotation():
   x, pos = _heads(1, 4, 2, 16), np.array([[0, 1, 5, 900]])
   ids = np.repeat(pos[..., None], 3, -1)
-  out = compiled(mrope.scheme((1, 2, 1)).key)({}, x, ids)
+  out = jax.jit(mrope.scheme((1, 2, 1)).key)({}, x, ids)
   np.testing.assert_array_equal(out[..., 8:], x[..., 8:])
-  assert error(out, compiled(rope.scheme(fraction=0.5).key)({}, x, pos)) < 1e-6
+  assert error(out, jax.jit(rope.scheme(fraction=0.5).key)({}, x, pos)) < 1e-6
 
 
 def test_logits_depend_on_the_distance_along_each_axis_only_at_every_position():
   q, k = jnp.asarray(_heads(1, 1, 2, 32)), jnp.asarray(_heads(1, 1, 1, 32))
   scheme = mrope.scheme((6, 5, 5), interleaved_sections=True)
 
-  @compiled
+  @jax.jit
   def logit(q_pos, k_pos):
     placed = scheme.query({}, q, q_pos[None, None]), scheme.key({}, k, k_pos[None, None])
     return posjax.heads.product(*placed)
@@ -104,15 +101,15 @@ def test_logits_depend_on_the_distance_along_each_axis_only_at_every_position():
 def test_two_ids_with_the_frequencies_dealt_are_pixtrals_in_another_order():
   ids = np.array([[[3, 70], [1, 9]]])
   x = _heads(1, 2, 1, 8)
-  ours = compiled(mrope.scheme((2, 2), 1e4, True).query)({}, x, ids)
+  ours = jax.jit(mrope.scheme((2, 2), 1e4, True).query)({}, x, ids)
   order = np.array([0, 2, 1, 3, 4, 6, 5, 7])
-  theirs = compiled(axial_rope.scheme(dealt=True).query)({}, x[..., order], ids)
+  theirs = jax.jit(axial_rope.scheme(dealt=True).query)({}, x[..., order], ids)
   assert error(ours[..., order], theirs) < 1e-6
 
 
 def test_float_ids_are_taken_as_given():
   x, ids = _heads(1, 2, 1, 8), np.array([[[3.25, 70.5], [1e6 + 0.5, 9.0]]], np.float32)
-  out = compiled(mrope.scheme((2, 2)).query)({}, x, ids)
+  out = jax.jit(mrope.scheme((2, 2)).query)({}, x, ids)
   assert error(out, _turned(x, ids, [0, 0, 1, 1], 1e4)) < 1e-6
 
 

@@ -1,5 +1,3 @@
-import functools
-
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -10,9 +8,7 @@ from posjax.schemes import pope
 from tests import loops
 from tests.loops import error
 
-# Compiled without optimization, in half the time.
-compiled = functools.partial(jax.jit, compiler_options={'xla_backend_optimization_level': 0})
-attend = compiled(posjax.attend, static_argnums=3, static_argnames='causal')
+attend = jax.jit(posjax.attend, static_argnums=3, static_argnames='causal')
 DIMS = posjax.Dims(16, 4, 8, 2)
 
 
@@ -54,7 +50,7 @@ def test_logits_depend_on_the_distance_only_at_every_position():
   params = {'phase': jnp.asarray(np.random.default_rng(1).uniform(0, 6, (4, 32)), jnp.float32)}
   scheme = pope.scheme()
 
-  @compiled
+  @jax.jit
   def logit(q_pos, k_pos):
     placed = scheme.query(params, q, q_pos), scheme.key(params, k, k_pos)
     return posjax.heads.product(*placed)
@@ -71,7 +67,7 @@ def test_content_never_moves_where_a_product_is_largest():
   scheme, params = pope.scheme(), {'phase': jnp.full((1, 1), 2.0)}
   distances = np.arange(12)
   expected = np.cos(distances + 2.0)
-  place = compiled(lambda x, k, pos: (scheme.query(params, x, pos), scheme.key(params, k, pos * 0)))
+  place = jax.jit(lambda x, k, pos: (scheme.query(params, x, pos), scheme.key(params, k, pos * 0)))
   for content in (-3.0, 0.5, 4.0):
     x = np.full((1, 12, 1, 1), content, np.float32)
     q, k = place(x, -x, distances[None])
@@ -97,7 +93,7 @@ def test_at_one_position_without_phases_it_is_attention_of_the_sizes():
 
 def test_there_are_as_many_frequencies_as_numbers():
   scheme, x = pope.scheme(base=100.0), np.zeros((1, 1, 1, 4), np.float32)
-  placed = compiled(scheme.key)({}, x, np.array([[1]]))
+  placed = jax.jit(scheme.key)({}, x, np.array([[1]]))
   assert placed.shape == (1, 1, 1, 8)
   angles = 100.0 ** (-np.arange(4) / 4)
   expected = np.log(2) * np.concatenate([np.cos(angles), np.sin(angles)])
@@ -145,7 +141,7 @@ def test_a_phase_at_its_initial_zero_learns():
     )
     return posjax.heads.product(*placed).sum()
 
-  slope = compiled(jax.grad(total))(np.zeros((4, 8), np.float32))
+  slope = jax.jit(jax.grad(total))(np.zeros((4, 8), np.float32))
   delta = np.zeros((4, 8))
   for h, c in ((0, 0), (3, 5)):
     step = np.zeros((4, 8))
@@ -160,16 +156,16 @@ def test_bfloat16_heads_stay_bfloat16_and_near():
   (x,) = _heads((1, 4, 2, 16))
   pos, scheme = np.array([[0, 1000, 131072, 2**31 - 1]]), pope.scheme()
   low = np.asarray(x, jnp.bfloat16)
-  out = compiled(scheme.key)({}, low, pos)
+  out = jax.jit(scheme.key)({}, low, pos)
   assert out.dtype == jnp.bfloat16
   # One rounding of the result: half a unit of 8 bits.
-  assert error(out, compiled(scheme.key)({}, np.float32(low), pos)) < 2**-8
+  assert error(out, jax.jit(scheme.key)({}, np.float32(low), pos)) < 2**-8
 
 
 def test_large_numbers_stay_finite_with_their_gradients():
   x = np.array([-1e4, -100.0, 0.0, 1e4], np.float32).reshape(1, 1, 1, 4)
   place = lambda x: pope.scheme().key({}, x, jnp.array([[3]])).sum()
-  number, slope = compiled(jax.value_and_grad(place))(x)
+  number, slope = jax.jit(jax.value_and_grad(place))(x)
   assert np.isfinite(number)
   assert np.isfinite(slope).all()
 

@@ -11,11 +11,9 @@ from tests import loops
 
 DIMS = posjax.Dims(6, 4, 4, 2)
 NORMAL = np.random.default_rng(0).normal
-# Compiled without optimization, in half the time.
-compiled = functools.partial(jax.jit, compiler_options={'xla_backend_optimization_level': 0})
 
 
-@functools.partial(compiled, static_argnums=3)
+@functools.partial(jax.jit, static_argnums=3)
 def attend(q, k, v, scheme, params, q_pos, k_pos):
   ready, q_at = scheme.prepare(params, q, q_pos, None)
   k_at = scheme.prepare(params, k, k_pos, None)[1]
@@ -154,7 +152,7 @@ def test_ids_beyond_the_table_give_nan(untie_cls):
 def test_every_parameter_is_the_models(key):
   scheme, dims = tupe.scheme(64, True, 32), posjax.Dims(64, 6, 8, 2)
   assert scheme.init(key, dims) == {}
-  made = jax.tree.map(np.asarray, compiled(lambda: scheme.init_model(key, dims))())
+  made = jax.tree.map(np.asarray, jax.jit(lambda: scheme.init_model(key, dims))())
   shapes = {'table': (64, 64), 'u_q': (64, 6, 8), 'u_k': (64, 2, 8), 'buckets': (32, 6)}
   for name, shape in shapes.items():
     assert made[name].shape == shape
@@ -170,7 +168,7 @@ def test_theta_has_gradients_from_its_own_pairs_only():
   cls = jnp.array([[True, False, False]])
   weights = jnp.arange(9.0).reshape(1, 1, 3, 3)
   loss = lambda theta: (tupe.untied(theta, cls, cls) * weights).sum()
-  grad = compiled(jax.grad(loss))(jnp.ones((2, 1)))
+  grad = jax.jit(jax.grad(loss))(jnp.ones((2, 1)))
   np.testing.assert_array_equal(grad, [[0 + 1 + 2], [3 + 6]])
 
 

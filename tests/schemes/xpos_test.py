@@ -12,10 +12,8 @@ from tests import loops
 from tests.loops import error
 
 GOLDEN = np.load(Path(__file__).parents[1] / 'golden' / 'xpos.npz')
-# Compiled without optimization, in half the time.
-compiled = functools.partial(jax.jit, compiler_options={'xla_backend_optimization_level': 0})
-attend = compiled(posjax.attend, static_argnums=3, static_argnames='causal')
-logits = compiled(xpos.rotated_logits, static_argnums=(4, 5, 6, 7, 8))
+attend = jax.jit(posjax.attend, static_argnums=3, static_argnames='causal')
+logits = jax.jit(xpos.rotated_logits, static_argnums=(4, 5, 6, 7, 8))
 
 
 def _reference(q, k, q_pos, k_pos, width, scale_base=512.0, gamma=0.4, interleaved=False):
@@ -138,7 +136,7 @@ def test_keys_too_far_ahead_spoil_neither_values_nor_gradients_under_a_causal_ma
   q, k, v = map(jnp.asarray, _heads(2, 4, 2, 2, 8))
   pos = jnp.array([7, 9]), jnp.array([3, 8, 10**5, 2**30])
 
-  @functools.partial(compiled, static_argnums=2)
+  @functools.partial(jax.jit, static_argnums=2)
   def gradients(q, k, seen):
     call = functools.partial(posjax.attend, causal=True, q_pos=pos[0], k_pos=pos[1][:seen])
     loss = lambda q, k: (call(q, k[:, :seen], v[:, :seen], xpos.scheme(), {}) ** 2).sum()
@@ -156,7 +154,7 @@ def test_gradients_are_those_of_the_formula():
   each = np.random.default_rng(0).normal(size=(2, 2, 2, 3))
   ids = jnp.asarray(q_pos), jnp.asarray(k_pos)
   of = lambda q, k: (xpos.rotated_logits(q, k, *ids, 10000.0, 40.0) * each).sum()
-  grads = compiled(jax.grad(of, argnums=(0, 1)))(q, k)
+  grads = jax.jit(jax.grad(of, argnums=(0, 1)))(q, k)
   # Bilinear: the gradient by one number is the value at its unit vector.
   for which, index in ((0, (1, 1, 0, 3)), (1, (0, 2, 0, 6))):
     unit = [q, k]
@@ -174,7 +172,7 @@ def test_float_ids_count_fractions_of_a_token_and_have_gradients():
   q_pos, k_pos = (np.full((2, 1), pos, np.float32) for pos in (4.0, 1.5))
   fixed = [jnp.asarray(x) for x in (q, k, k_pos)]
   of = lambda pos: xpos.rotated_logits(*fixed[:2], pos, fixed[2], 10000.0, 20.0).sum()
-  slope = compiled(jax.grad(of))(q_pos)
+  slope = jax.jit(jax.grad(of))(q_pos)
   step = lambda h: _reference(q, k, q_pos + h, k_pos, 8, 20.0)[:, 0, 0]
   assert error(slope, (step(2**-12) - step(-(2**-12))) * 2**11) < 1e-5
 
