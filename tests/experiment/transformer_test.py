@@ -218,3 +218,12 @@ def test_an_encoder_decoder_is_causal_in_its_target():
 def test_sizes_and_names_that_do_not_fit_are_refused(changes, message, unchecked):
   with pytest.raises(ValueError, match=message):
     transformer('none', 'rope', **changes)
+
+
+def test_complex_embeddings_are_refused_before_their_imaginary_parts_are_lost():
+  model = Transformer(
+    11, posjax.get('complex_order'), width=16, num_layers=1, num_heads=2, rngs=nnx.Rngs(0)
+  )
+  tokens = jnp.arange(5)[None]
+  with pytest.raises(ValueError, match='complex embeddings, but the layers of this model are real'):
+    model(tokens, tokens)

@@ -176,6 +176,11 @@ class Transformer(nnx.Module):
     x = self.embedding(tokens) * self.embedding.features**0.5
     for scheme, params, one in zip(self.schemes, shared, ids, strict=True):
       x = scheme.embed(params, x, tokens, one)  # place 1
+    if jnp.iscomplexobj(x):
+      raise ValueError(
+        'The scheme makes complex embeddings, but the layers of this model are real: they would '
+        'lose the imaginary parts. Complex ones are in posjax.experiment.models.complex_layers.'
+      )
     keys = (None, None) if train_key is None else jax.random.split(train_key)
     x = nnx.Dropout(self.dropout_rate)(x, deterministic=train_key is None, rngs=keys[0])
     x, caches = self.stack(
