@@ -94,7 +94,7 @@ def test_the_record_knows_no_scheme_and_no_attention(path):
   assert not strays(path, pure)
 
 
-@each(group('posjax/attention.py', 'posjax/border.py', 'posjax/kernels/**/*.py'))
+@each(group('posjax/attention.py', 'posjax/border.py', 'posjax/tile.py', 'posjax/kernels/**/*.py'))
 def test_attention_imports_no_scheme_and_none_of_its_users(path):
   users = {'posjax.hook', 'posjax.linen', 'posjax.nnx', 'posjax.experiment'}
   forbidden = {'posjax.schemes', 'posjax.expression', 'posjax.get', 'posjax.names'} | users
@@ -151,7 +151,13 @@ def named_schemes(path):
 
 
 @each(
-  group('train.py', 'posjax/attention.py', 'posjax/kernels/**/*.py', 'posjax/experiment/**/*.py')
+  group(
+    'train.py',
+    'posjax/attention.py',
+    'posjax/tile.py',
+    'posjax/kernels/**/*.py',
+    'posjax/experiment/**/*.py',
+  )
 )
 def test_nothing_but_a_scheme_and_a_config_names_a_scheme(path):
   assert named_schemes(path) == set()

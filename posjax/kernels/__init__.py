@@ -1,0 +1,1 @@
+"""Other ways to compute `attend`: the same meaning, chosen by `implementation=`."""

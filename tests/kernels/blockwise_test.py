@@ -1,0 +1,221 @@
+"""The engine in tiles: what options, shapes and lengths ask of it, whatever the scheme.
+
+That it gives what the reference gives for every scheme is a line of the contract.
+"""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import posjax
+from posjax import attention
+from posjax.kernels import blockwise
+from tests.loops import error
+
+HEADS, KV_HEADS, WIDTH = 4, 2, 8
+DRAW = np.random.default_rng(0)
+
+
+@pytest.fixture(autouse=True)
+def small_tiles(monkeypatch):
+  monkeypatch.setattr(blockwise, 'tile_size', lambda length: 8)
+
+
+class Case:
+  """Random heads, values and cotangents; the queries are the last of the keys' tokens."""
+
+  def __init__(self, line='none', queries=21, keys=29, batch=(2,), dtype=jnp.float32):
+    self.scheme = posjax.get(line)
+    dims = posjax.Dims(16, HEADS, WIDTH, KV_HEADS)
+    self.params = posjax.init(self.scheme, jax.random.key(0), dims)
+    normal = lambda *shape: jnp.asarray(DRAW.normal(size=(*batch, *shape)), dtype)
+    self.q = normal(queries, HEADS, WIDTH)
+    self.k, self.v = normal(keys, KV_HEADS, WIDTH), normal(keys, KV_HEADS, WIDTH)
+    self.cotangent = normal(queries, HEADS, WIDTH).astype(jnp.float32)
+    self.pos = jnp.arange(keys)
+
+  def out(self, implementation, q, k, v, params, **options):
+    side = {'q_pos': self.pos[-self.q.shape[-3] :], 'k_pos': self.pos, **options}
+    return posjax.attend(q, k, v, self.scheme, params, implementation=implementation, **side)
+
+  def answer(self, implementation, **options):
+    """The output, and the gradients of q, k, v, parameters and sinks."""
+    sinks = options.pop('sinks', None)
+
+    def number(args):
+      *args, sinks = args
+      out = self.out(implementation, *args, sinks=sinks, **options).astype(jnp.float32)
+      return (out * self.cotangent).sum(), out
+
+    args = (self.q, self.k, self.v, self.params, sinks)
+    grads, out = jax.jit(jax.grad(number, has_aux=True))(args)
+    return [out, *jax.tree.leaves(grads)]
+
+
+def same(case, tolerance=1e-5, **options):
+  """Each array to its own largest number; or, where it is small, to a tenth of that of all."""
+  found, expected = (case.answer(way, **options) for way in ('blockwise', 'dense'))
+  most = max(float(abs(x).max()) for x in expected)
+  for one, other in zip(found, expected, strict=True):
+    assert abs(one - other).max() <= tolerance * max(float(abs(other).max()), most / 10)
+
+
+@pytest.mark.parametrize('line', ['none', 'rope+alibi(learned=True)', 't5', 'shaw(max_distance=4)'])
+@pytest.mark.parametrize('causal', [False, True])
+def test_it_is_the_reference_with_and_without_a_causal_mask(line, causal):
+  same(Case(line), causal=causal)
+
+
+@pytest.mark.parametrize(('queries', 'keys'), [(1, 1), (1, 40), (7, 7), (8, 16), (9, 33), (3, 5)])
+def test_any_number_of_queries_and_keys_will_do(queries, keys):
+  same(Case('alibi(learned=True)', queries, keys), causal=True)
+
+
+@pytest.mark.parametrize('window', [1, 5, 100])
+@pytest.mark.parametrize('causal', [False, True])
+def test_windows_are_the_references(window, causal):
+  same(Case('t5(bidirectional=True)'), window=window, causal=causal)
+
+
+def test_caps_and_sinks_with_their_gradients_are_the_references():
+  same(Case('alibi'), causal=True, sinks=jnp.array([1.0, -2.0, 0.0, 9.0]), logit_cap=2.0)
+
+
+@pytest.mark.parametrize('shape', [(21, 29), (2, 1, 21, 29), (2, 4, 21, 29), (1, 4, 21, 29)])
+def test_masks_are_the_references(shape):
+  same(Case('alibi(learned=True)'), mask=jnp.asarray(DRAW.random(shape) > 0.6))
+
+
+def test_rows_that_see_nothing_give_zeros_and_zero_gradients():
+  case = Case('alibi(learned=True)')
+  mask = jnp.ones((21, 29), bool).at[3].set(False)
+  out, d_q, *_ = case.answer('blockwise', mask=mask)
+  np.testing.assert_array_equal(out[:, 3], 0)
+  np.testing.assert_array_equal(d_q[:, 3], 0)
+  same(case, mask=mask)
+
+
+def test_segments_and_padding_are_the_references():
+  segments = jnp.asarray(np.repeat([[0, 1, 2], [1, 2, 0]], [9, 11, 9], axis=1))
+  same(
+    Case('shaw(max_distance=4)'),
+    causal=True,
+    q_segments=segments[:, -21:],
+    k_segments=segments,
+  )
+
+
+def test_dropout_is_the_references_whatever_the_tiles():
+  same(Case('t5'), causal=True, dropout_rate=0.3, dropout_key=jax.random.key(5))
+
+
+@pytest.mark.parametrize('line', ['alibi(learned=True)', 't5', 'rope'])
+def test_ids_that_do_not_count_up_are_the_references(line):
+  case = Case(line)
+  shuffled = jnp.asarray(DRAW.permutation(29))
+  options = {'q_pos': shuffled[-21:], 'k_pos': shuffled, 'causal': True}
+  same(case, **options)
+  rows = jnp.stack([case.pos, shuffled])
+  same(case, causal=True, q_pos=rows[:, -21:], k_pos=rows)
+
+
+def test_rows_that_begin_elsewhere_are_the_references():
+  case = Case('t5')
+  rows = jnp.stack([case.pos, case.pos + 1000])
+  same(case, causal=True, q_pos=rows[:, -21:], k_pos=rows)
+
+
+def test_fractions_and_their_gradients_are_the_references():
+  case = Case('rope+alibi')
+
+  def slope(implementation):
+    def number(pos):
+      order = {'q_order': case.pos[-21:], 'k_order': case.pos}
+      side = {'q_pos': pos[-21:], 'k_pos': pos, 'causal': True, **order}
+      out = case.out(implementation, case.q, case.k, case.v, case.params, **side)
+      return (out * case.cotangent).sum()
+
+    return jax.jit(jax.grad(number))(1.5 * case.pos)
+
+  assert error(slope('blockwise'), slope('dense')) <= 1e-5
+
+
+def test_several_leading_axes_and_none_are_the_references():
+  same(Case('alibi(learned=True)', batch=(2, 3)), causal=True)
+  same(Case('alibi(learned=True)', batch=()), causal=True)
+
+
+def test_bfloat16_is_summed_in_float32():
+  case = Case('alibi', 60, 60, dtype=jnp.bfloat16)
+  same(case, tolerance=1e-2, causal=True)
+
+
+def test_mapped_and_recomputed_it_is_the_same():
+  case = Case('t5')
+  whole = case.out('blockwise', case.q, case.k, case.v, case.params, causal=True)
+  row = lambda q, k, v: case.out('blockwise', q, k, v, case.params, causal=True)
+  assert error(jax.vmap(row)(case.q, case.k, case.v), whole) <= 1e-6
+  number = lambda f: lambda q: (f(q, case.k, case.v) * case.cotangent).sum()
+  plain, again = (jax.grad(number(f))(case.q) for f in (row, jax.checkpoint(row)))
+  assert error(again, plain) <= 1e-6
+
+
+@pytest.mark.parametrize('line', ['alibi(learned=True)', 'shaw', 't5', 'rope', 'transformer_xl'])
+def test_no_array_is_as_large_as_all_pairs(line):
+  case = Case(line, 64, 64, batch=(1,))
+
+  def number(args):
+    return (case.out('blockwise', *args, causal=True) * case.cotangent).sum()
+
+  traced = jax.make_jaxpr(jax.grad(number))((case.q, case.k, case.v, case.params))
+  assert largest(traced.jaxpr) < 64 * 64 * HEADS
+
+
+def largest(jaxpr):
+  """Numbers of the largest array that a program makes, inner programs included."""
+  sizes = [v.aval.size for equation in jaxpr.eqns for v in equation.outvars]
+  inner = [p for equation in jaxpr.eqns for p in jax.tree.leaves(list(equation.params.values()))]
+  programs = [getattr(p, 'jaxpr', p) for p in inner]
+  return max(sizes + [largest(p) for p in programs if hasattr(p, 'eqns')], default=0)
+
+
+def test_memory_grows_with_the_length_not_its_square(monkeypatch):
+  monkeypatch.setattr(blockwise, 'tile_size', lambda length: 128)
+
+  def held(length):
+    case = Case('alibi(learned=True)', length, length, batch=(1,))
+    number = lambda args: (case.out('blockwise', *args, causal=True) * case.cotangent).sum()
+    args = (case.q, case.k, case.v, case.params)
+    compiled = jax.jit(jax.grad(number)).lower(args).compile()
+    return compiled.memory_analysis().temp_size_in_bytes
+
+  assert held(2048) <= 2.2 * held(1024)
+
+
+def test_tiles_that_cannot_meet_are_not_computed():
+  """A tile of the future would meet a NaN."""
+  case = Case('none', 24, 24)
+
+  def poisoned(params, logits, q, k, q_at, k_at):
+    return jnp.where((k_at > q_at.max() + 8).any(), jnp.nan, 1.0) * logits
+
+  scheme = posjax.Scheme(logits=poisoned)
+  pos = jnp.arange(24)
+  out = posjax.attend(
+    case.q, case.k, case.v, scheme, {}, q_pos=pos, k_pos=pos, causal=True,
+    implementation='blockwise',
+  )  # fmt: skip
+  assert jnp.isfinite(out).all()
+
+
+def test_the_choice_is_by_the_number_of_pairs():
+  assert [attention.chosen(t, s) for t, s in ((512, 512), (1, 2**18), (513, 512))] == [
+    'dense', 'dense', 'blockwise',
+  ]  # fmt: skip
+
+
+def test_an_unknown_way_is_refused():
+  case = Case(queries=3, keys=3)
+  with pytest.raises(ValueError, match=r"None or one of \['blockwise', 'dense'\], but got 'fast'"):
+    case.out('fast', case.q, case.k, case.v, {})
