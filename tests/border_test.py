@@ -17,8 +17,8 @@ Q, K = jnp.ones((2, 3, 4, 6)), jnp.ones((2, 5, 2, 6))  # B 2, T 3, S 5, H 4, K 2
 PARAMS = {'slopes': jnp.ones(4)}
 ALIBI = posjax.get('alibi')
 MOVED = Scheme(ids=lambda pos, key: pos + 1)
-STREETS = TOYS['streets'].scheme
-GATES = TOYS['forgetful'].scheme
+STREETS = TOYS['streets']
+GATES = TOYS['forgetful']
 
 
 def ids(*shape, dtype=jnp.int32):

@@ -20,7 +20,7 @@ def tokens(start, count, batch=1):
 
 
 def forgetful(capacity, **kwargs):
-  return caches.empty(TOYS['forgetful'].scheme, DIMS, 1, capacity, **kwargs)
+  return caches.empty(TOYS['forgetful'], DIMS, 1, capacity, **kwargs)
 
 
 def held(cache):
@@ -45,13 +45,13 @@ def test_a_scheme_that_prepares_nothing_stores_no_at():
 
 
 def test_a_chain_stores_the_at_of_each_member():
-  scheme = posjax.chain(TOYS['forgetful'].scheme, posjax.get('rope'))
+  scheme = posjax.chain(TOYS['forgetful'], posjax.get('rope'))
   at = caches.empty(scheme, DIMS, 2, 5).at
   assert jax.tree.map(jnp.shape, at) == ({'total': (2, 5, 4)}, (2, 5))
 
 
 def test_ids_take_the_number_of_axes_and_the_dtype_asked_for():
-  assert caches.empty(TOYS['streets'].scheme, DIMS, 2, 5).pos.shape == (2, 5, 2)
+  assert caches.empty(TOYS['streets'], DIMS, 2, 5).pos.shape == (2, 5, 2)
   wide = caches.empty(posjax.Scheme(), DIMS, 2, 5, axes=3, pos_dtype=jnp.float32).pos
   assert (wide.shape, wide.dtype) == ((2, 5, 3), jnp.float32)
 

@@ -45,7 +45,7 @@ def test_ids_embed_query_key_and_logits_act_in_order():
 
 
 def test_biases_and_values_are_summed_over_those_that_have_them():
-  scheme = chain(THREE[0], Scheme(logits=TOYS['cosine'].scheme.logits), THREE[2])
+  scheme = chain(THREE[0], Scheme(logits=TOYS['cosine'].logits), THREE[2])
   params = (PARAMS[0], {}, PARAMS[2])
   np.testing.assert_array_equal(scheme.bias(params, POS), 4 * POS[None])
   np.testing.assert_array_equal(scheme.values(params, X, POS, POS), 4 * X)
@@ -53,7 +53,7 @@ def test_biases_and_values_are_summed_over_those_that_have_them():
 
 @pytest.mark.parametrize('place', places(THREE[0]) + ('prepare',))
 def test_a_chain_declares_what_some_member_declares(place):
-  member = TOYS['forgetful'].scheme if place == 'prepare' else THREE[0]
+  member = TOYS['forgetful'] if place == 'prepare' else THREE[0]
   only = Scheme(**{place: getattr(member, place)})
   other = Scheme(axes=1)
   scheme = chain(only, other, other)
@@ -84,7 +84,7 @@ def test_each_member_makes_parameters_of_its_own_from_its_own_key():
 
 
 def test_parameters_shared_by_layers_stay_with_their_member():
-  scheme = chain(TOYS['two_tables'].scheme, TOYS['wide'].scheme)
+  scheme = chain(TOYS['two_tables'], TOYS['wide'])
   model = scheme.init_model(jax.random.key(0), DIMS)
   layer = scheme.init(jax.random.key(1), DIMS)
   assert [set(p) for p in model] == [set(), {'u', 'v'}]
@@ -102,7 +102,7 @@ def test_random_members_draw_from_different_keys_and_none_without_a_key():
 
 
 def test_each_member_sees_what_it_prepared_and_its_own_last():
-  gates, plain = TOYS['forgetful'].scheme, TOYS['two_tables'].scheme
+  gates, plain = TOYS['forgetful'], TOYS['two_tables']
   scheme = chain(plain, gates, gates)
   params = scheme.init(jax.random.key(0), DIMS)
   x = jax.random.normal(jax.random.key(1), (1, 5, 12))
@@ -121,7 +121,7 @@ def test_each_member_sees_what_it_prepared_and_its_own_last():
 
 
 def test_members_that_prepare_nothing_share_the_ids():
-  scheme = chain(THREE[0], TOYS['two_tables'].scheme)
+  scheme = chain(THREE[0], TOYS['two_tables'])
   assert not declares(scheme, 'prepare')
   assert scheme.prepare(PARAMS[:2], X, POS, None)[1] is POS
 
@@ -137,7 +137,7 @@ def test_the_raw_heads_reach_every_member_however_the_first_turned_them():
 
 
 def test_whole_axes_are_united():
-  counted, mixing = TOYS['counted'].scheme, TOYS['mixing'].scheme
+  counted, mixing = TOYS['counted'], TOYS['mixing']
   assert chain(counted, mixing, counted).whole == 'HS'
   assert chain(THREE[0], THREE[1]).whole == ''
 

@@ -17,9 +17,9 @@ BATCH, LENGTH, WIDTH = 2, 9, 12
 TOLERANCE = 1e-5
 LINES = ('rope', 'alibi', 'rope(base=100.)+alibi')
 LONGEST = 'forgetful+rope+two_tables'
-CHAINED = posjax.chain(TOYS['forgetful'].scheme, posjax.get('rope'), TOYS['two_tables'].scheme)
+CHAINED = posjax.chain(TOYS['forgetful'], posjax.get('rope'), TOYS['two_tables'])
 TOY_NAMES = [name for name in TOYS if name != 'waves']  # its heads are complex: no projection is
-SCHEMES = {line: posjax.get(line) for line in LINES} | {n: TOYS[n].scheme for n in TOY_NAMES}
+SCHEMES = {line: posjax.get(line) for line in LINES} | {n: TOYS[n] for n in TOY_NAMES}
 SCHEMES |= {LONGEST: CHAINED}
 
 

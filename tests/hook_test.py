@@ -15,7 +15,7 @@ BATCH, LENGTH, WIDTH, HEADS = 2, 5, 12, 3
 DIMS = posjax.Dims(WIDTH, HEADS, WIDTH // HEADS)
 POS = jnp.arange(LENGTH) + 3
 TOLERANCE = 1e-6
-SCHEME = posjax.chain(posjax.get('rope'), TOYS['two_tables'].scheme)
+SCHEME = posjax.chain(posjax.get('rope'), TOYS['two_tables'])
 PARAMS = posjax.init(SCHEME, jax.random.key(2), DIMS)
 CAUSAL = POS[:, None] >= POS[None]
 
@@ -92,7 +92,7 @@ def test_cross_attention_has_ids_of_its_own_for_the_keys(x):
 
 
 def test_a_scheme_that_changes_ids_is_causal_by_order(x):
-  scheme = TOYS['stretched'].scheme
+  scheme = TOYS['stretched']
   params = posjax.init(scheme, jax.random.key(0), DIMS)
   with pytest.raises(ValueError, match='changes the ids, so causal and window need q_order'):
     nnx_module(hook(scheme, params))(x, is_causal=True)
@@ -134,7 +134,7 @@ class Learned(nnx.Module):
 
 
 def test_a_learned_scheme_is_trained_inside_flax(x):
-  scheme = TOYS['two_tables'].scheme
+  scheme = TOYS['two_tables']
   module = nnx_module(Learned(scheme, DIMS, POS, nnx.Rngs(4)))
   names = set(nnx.to_pure_dict(nnx.state(module, nnx.Param))['attention_fn']['table'])
   assert names == {'keys', 'values'}
@@ -154,7 +154,7 @@ def test_a_learned_scheme_is_trained_inside_flax(x):
 
 def test_what_a_hook_cannot_see_is_refused():
   with pytest.raises(ValueError, match=r"layer's input, which Flax does not hand over; use posjax"):
-    hook(TOYS['forgetful'].scheme, {})
+    hook(TOYS['forgetful'], {})
 
 
 def test_what_flax_asks_for_and_attend_does_not_do_is_refused(x):

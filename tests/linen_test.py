@@ -22,9 +22,9 @@ BATCH, LENGTH, WIDTH = 2, 6, 12
 TOLERANCE = 1e-6
 POS = jnp.arange(LENGTH) + 3
 ORDER = jnp.arange(LENGTH)
-CHAINED = posjax.chain(TOYS['forgetful'].scheme, posjax.get('alibi'), TOYS['shared_table'].scheme)
+CHAINED = posjax.chain(TOYS['forgetful'], posjax.get('alibi'), TOYS['shared_table'])
 SCHEMES = {name: posjax.get(name) for name in ('rope', 'alibi')}
-SCHEMES |= {name: TOYS[name].scheme for name in ('two_tables', 'streets')} | {'chain': CHAINED}
+SCHEMES |= {name: TOYS[name] for name in ('two_tables', 'streets')} | {'chain': CHAINED}
 RULES = {'num_kv_heads': 2, 'causal': True, 'sinks': True, 'use_bias': True, 'logit_cap': 2.0}
 
 

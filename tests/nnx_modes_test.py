@@ -16,7 +16,7 @@ from tests.toy_schemes import TOYS
 BATCH, LENGTH, WIDTH = 4, 6, 16
 TOLERANCE = 1e-5
 POS = jnp.arange(LENGTH)
-CHAINED = posjax.chain(TOYS['forgetful'].scheme, posjax.get('alibi'), TOYS['shared_table'].scheme)
+CHAINED = posjax.chain(TOYS['forgetful'], posjax.get('alibi'), TOYS['shared_table'])
 
 
 def layer(**kwargs):

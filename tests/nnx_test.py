@@ -16,8 +16,8 @@ from tests.toy_schemes import TOYS
 
 BATCH, LENGTH, WIDTH = 8, 6, 16
 TOLERANCE = 1e-5
-SHARED, TABLES = TOYS['shared_table'].scheme, TOYS['two_tables'].scheme
-CHAINED = posjax.chain(TOYS['forgetful'].scheme, posjax.get('alibi'), SHARED)
+SHARED, TABLES = TOYS['shared_table'], TOYS['two_tables']
+CHAINED = posjax.chain(TOYS['forgetful'], posjax.get('alibi'), SHARED)
 
 
 def layer(scheme=CHAINED, num_heads=4, **kwargs):
@@ -64,7 +64,7 @@ def test_cross_attention_is_attend_with_two_sides(x):
 
 
 def test_each_side_of_cross_attention_is_prepared_from_its_own_input(x):
-  one = layer(TOYS['forgetful'].scheme, causal=False)
+  one = layer(TOYS['forgetful'], causal=False)
   y = x[:, :4] * 2
   q, k, v = one.query(x), one.key(y), one.value(y)
   params = {'w': one.scheme_params['w'][...]}
@@ -96,7 +96,7 @@ def test_later_tokens_have_exactly_zero_gradients(x):
 
 
 def test_two_ids_per_token_need_an_order_to_be_causal(x):
-  one = layer(TOYS['streets'].scheme)
+  one = layer(TOYS['streets'])
   pos = jnp.stack([POS // 3, POS % 3], axis=-1)
   with pytest.raises(ValueError, match='2 ids per token, so causal and window need q_order'):
     run(one, x, pos)

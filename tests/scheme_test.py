@@ -98,7 +98,7 @@ def test_split_parts_constants_from_what_is_trained_and_merge_joins_them():
   scheme = Scheme(fixed=('b',))
   trained, fixed = split(scheme, {'a': 1, 'b': 2})
   assert (trained, fixed) == ({'a': 1}, {'b': 2})
-  chained = posjax.chain(TOYS['stretched'].scheme, TOYS['two_tables'].scheme)
+  chained = posjax.chain(TOYS['stretched'], TOYS['two_tables'])
   params = posjax.init(chained, jax.random.key(0), DIMS)
   trained, fixed = split(chained, params)
   assert [set(part) for part in trained] == [set(), {'keys', 'values'}]

@@ -29,7 +29,7 @@ def case():
 
 def run(name, case, params=None, pos=None):
   """`attend` with toy `name`, causal; its parameters in float64, and its output."""
-  scheme = TOYS[name].scheme
+  scheme = TOYS[name]
   params = posjax.init(scheme, jax.random.key(3), DIMS) if params is None else params
   pos = case['pos'] if pos is None else pos
   order = jnp.arange(KEYS)
@@ -152,7 +152,7 @@ def test_complex_heads_meet_conjugated_and_a_scheme_makes_them_real(case):
 
 
 def test_complex_embeddings_turn_by_position_at_each_words_frequency(case):
-  scheme = TOYS['waves'].scheme
+  scheme = TOYS['waves']
   params = posjax.init(scheme, jax.random.key(3), DIMS)
   tokens = np.random.default_rng(4).integers(0, 7, (2, KEYS))
   out = scheme.embed(params, jnp.asarray(case['x']), jnp.asarray(tokens), jnp.asarray(case['pos']))
@@ -187,7 +187,7 @@ def test_values_add_what_the_weights_pick_from_a_table(case):
 
 
 def test_random_ids_keep_order_and_repeat_with_their_key(case):
-  ids = TOYS['stretched'].scheme.ids
+  ids = TOYS['stretched'].ids
   pos = jnp.tile(jnp.arange(KEYS), (50, 1))
   drawn = ids(pos, jax.random.key(1))
   steps = np.diff(drawn, axis=1)
@@ -198,7 +198,7 @@ def test_random_ids_keep_order_and_repeat_with_their_key(case):
 
 
 def test_ids_that_a_scheme_changed_reach_its_other_places(case):
-  pos = TOYS['stretched'].scheme.ids(jnp.asarray(case['pos']), jax.random.key(1))
+  pos = TOYS['stretched'].ids(jnp.asarray(case['pos']), jax.random.key(1))
   case = {**case, 'pos': np.asarray(pos)}
   params, out = run('stretched', case)
 
