@@ -410,11 +410,11 @@ def test_heads_mix_exactly_where_the_scheme_declares_it(name):
 
 @every_scheme
 def test_the_engine_gives_what_the_reference_gives_with_all_gradients(name, monkeypatch):
-  """In tiles of 5 of 12 tokens: a packed and a padded row, and a window.
+  """In tiles of 4 queries and 8 keys of 12 tokens: a packed and a padded row, and a window.
 
   Gradients in float64: float32 rounds sums of other orders to other numbers, some by 1e-5.
   """
-  monkeypatch.setattr(blockwise, 'tile_size', lambda length: 5)
+  monkeypatch.setattr(blockwise, 'tile_size', lambda t, s, rows, whole: (4, s if whole else 8))
   scheme = subject(name).scheme
   packed = np.where(np.arange(LENGTH) < 4, 1, 2)
   padded = (np.arange(LENGTH) > 2).astype(np.int32)
