@@ -1,4 +1,4 @@
-"""Losses, scores by length, and samples, against what can be counted by hand."""
+"""Losses and scores by length, against what can be counted by hand, and what tasks refuse."""
 
 import jax
 import jax.numpy as jnp
