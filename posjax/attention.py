@@ -120,7 +120,7 @@ def dense(
 ) -> Inexact[Array, 'B T H E']:
   """The reference: every logit at once. `Side`s hold the result of place 2."""
   seen = tile.visible(q, k, rules, mask)
-  by_distance = scheme.bias and tile.bias(scheme.bias, params, q.pos, k.pos)
+  by_distance = tile.bias(scheme.bias, params, q.pos, k.pos) if scheme.bias else None
   logits = tile.content(q, k, rules)
   logits = tile.scores(scheme, params, logits, q, k, rules, seen, by_distance)
   weights = jnp.where(seen, _softmax(logits, sinks), 0)

@@ -121,13 +121,15 @@ def tile_size(queries: int, keys: int, rows: int, whole: bool) -> tuple[int, int
 def _asked(scheme: Scheme, rules: Rules, side: Side) -> Any:
   """What of a side the tiles ask for; None for the rest."""
   logits = declares(scheme, 'logits')
-  return side._replace(
-    raw=side.raw if logits else None,
-    placed=None,
-    pos=side.pos if scheme.bias else None,
-    at=side.at if logits or scheme.values else None,
-    index=side.index if rules.dropout_rate else None,
-  )
+  asked = {
+    'raw': logits,
+    'placed': False,
+    'pos': scheme.bias is not None,
+    'at': logits or scheme.values is not None,
+    'index': rules.dropout_rate > 0,
+  }
+  left_out: dict[str, Any] = {name: None for name, wanted in asked.items() if not wanted}
+  return side._replace(**left_out)
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
