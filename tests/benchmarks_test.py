@@ -104,6 +104,11 @@ def test_that_of_jax_nn_is_the_formula(scheme):
 @each_scheme
 def test_that_of_tokamax_is_the_formula(scheme, monkeypatch):
   monkeypatch.setattr(sys, 'argv', ['pytest'])  # it reads flags from the command line
+  # Compiled without optimization, as tests are, tokamax 0.0.12 with a bias has infinite gradients.
+  options = {'xla_backend_optimization_level': 3}
+  compile_plainly = jax.stages.Lowered.compile
+  optimized = lambda lowered: compile_plainly(lowered, compiler_options=options)
+  monkeypatch.setattr(jax.stages.Lowered, 'compile', optimized)
   check(peer_file('tokamax_attention'), scheme, '')
 
 
