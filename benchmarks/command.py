@@ -75,12 +75,18 @@ def baseline(given: argparse.Namespace, peers: Peers, scheme: str, make: Make) -
 
 
 def lines(given: argparse.Namespace, peers: Peers, make: Make, base: Process) -> Iterator[Line]:
-  """The baseline, then each case, with the baseline's numbers in the same rounds."""
+  """The baseline, then each case, with the baseline's numbers in the same rounds.
+
+  Raises:
+    SystemExit: if the baseline's process ends before the others'.
+  """
   absent: set[str] = set()
   for i, scheme in enumerate(given.schemes):
     wanted = [case for case in cases(given.by, peers, scheme, make) if case.label not in absent]
     wanted = [case for case in wanted if case != base.case]
     first, *found = measure(wanted, given.rounds, baseline=base, cores=given.cores)
+    if isinstance(first, Gone):
+      raise SystemExit(f'The baseline {base.case.label} did not last: {first.why}.')
     for one in found if i else [first, *found]:
       yield Line(one, first)
     absent |= {one.case.label for one in found if isinstance(one, Gone) and one.absent}
