@@ -41,7 +41,7 @@ PEERS = {
 BASELINES = 'torch,jax.nn,posjax blockwise'  # jax.nn lacks the memory for the longest
 
 
-def tables(given: argparse.Namespace) -> Iterator[tuple[str, list[report.Line]]]:
+def tables(given: argparse.Namespace) -> Iterator[tuple[str, Iterator[report.Line]]]:
   """The title and the lines of each table."""
   for length in given.lengths:
     for which in given.passes:
@@ -50,7 +50,7 @@ def tables(given: argparse.Namespace) -> Iterator[tuple[str, list[report.Line]]]
       with contextlib.closing(baseline(given, PEERS, 'none', make)) as base:
         title = f'{length} tokens, {given.heads} heads of {given.width}, {given.dtype}, {which}; '
         title += f'ratios to {base.case.label} without positions (less is better)'
-        yield title, list(lines(given, PEERS, make, base))
+        yield title, lines(given, PEERS, make, base)
 
 
 def arguments(argv: list[str]) -> argparse.Namespace:

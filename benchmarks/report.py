@@ -101,51 +101,51 @@ class Line(NamedTuple):
 
 
 def publish(
-  tables: Iterable[tuple[str, list[Line]]],
+  tables: Iterable[tuple[str, Iterable[Line]]],
   columns: str,
   row: Callable[[Found, Found], list[str]],
   path: pathlib.Path | None,
 ) -> int:
-  """Prints each table as it comes, and appends it to the file; 1 if a case failed."""
+  """Prints each line as it comes, and appends it to the file; 1 if a case failed."""
   about = machine()
   print(', '.join(f'{name} {value}' for name, value in about.items()), flush=True)
   status = 0
   for title, lines in tables:
-    show(title, columns, row, lines)
-    if path is not None:
-      keep(path, about, lines)
-    status |= any(isinstance(line.found, Gone) and line.found.failed for line in lines)
+    print(f'\n{title}\n\n| {columns} |\n|{" --- |" * (columns.count("|") + 1)}', flush=True)
+    gone = []
+    for line in lines:
+      if path is not None:
+        keep(path, about, line)
+      if isinstance(line.found, Gone):
+        gone.append(line.found)
+      else:
+        print(f'| {" | ".join(row(*line))} |', flush=True)
+    explain(gone)
+    status |= any(one.failed for one in gone)
   return status
 
 
-def show(
-  title: str, columns: str, row: Callable[[Found, Found], list[str]], lines: list[Line]
-) -> None:
-  """Prints one table, then what is not in it, and why."""
-  print(f'\n{title}\n\n| {columns} |\n|{" --- |" * (columns.count("|") + 1)}')
-  for found, baseline in lines:
-    if isinstance(found, Found):
-      print(f'| {" | ".join(row(found, baseline))} |')
+def explain(missing: list[Gone]) -> None:
+  """Prints what is not in a table, and why."""
   reasons: dict[str, list[str]] = {}
-  for gone, _ in lines:
-    if isinstance(gone, Gone):
-      how = 'Failed' if gone.failed else 'Not run'
-      name = gone.case.label if gone.absent else f'{gone.case.label} {gone.case.spec.scheme}'
-      reasons.setdefault(f'{how}: {gone.why}', []).append(name)
+  for gone in missing:
+    how = 'Failed' if gone.failed else 'Not run'
+    name = gone.case.label if gone.absent else f'{gone.case.label} {gone.case.spec.scheme}'
+    reasons.setdefault(f'{how}: {gone.why}', []).append(name)
   print()
   for why, names in reasons.items():
     print(f'- {why}: {", ".join(names)}.')
   print(end='', flush=True)
 
 
-def keep(path: pathlib.Path, about: dict[str, Any], lines: list[Line]) -> None:
-  """Appends a JSON line for each result: all its seconds, and what `machine` says."""
+def keep(path: pathlib.Path, about: dict[str, Any], line: Line) -> None:
+  """Appends a line in JSON: all its seconds, and what `machine` says."""
+  found, baseline = line
+  case = {'kind': type(found.case.spec).__name__, 'by': found.case.label}
+  case |= found.case.spec._asdict()
+  numbers = {name: value for name, value in found._asdict().items() if name != 'case'}
+  if isinstance(found, Found):
+    seconds = {'cpu': baseline.cpu, 'wall': baseline.wall}
+    numbers['baseline'] = {'by': baseline.case.label, **seconds}
   with path.open('a', encoding='utf-8') as file:
-    for found, baseline in lines:
-      case = {'kind': type(found.case.spec).__name__, 'by': found.case.label}
-      case |= found.case.spec._asdict()
-      numbers = {name: value for name, value in found._asdict().items() if name != 'case'}
-      if isinstance(found, Found):
-        seconds = {'cpu': baseline.cpu, 'wall': baseline.wall}
-        numbers['baseline'] = {'by': baseline.case.label, **seconds}
-      print(json.dumps({**case, **numbers, **about}), file=file)
+    print(json.dumps({**case, **numbers, **about}), file=file)

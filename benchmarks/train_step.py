@@ -39,14 +39,14 @@ BASELINES = 'x-transformers flash,posjax'
 BASE_SCHEME = 'rope'
 
 
-def tables(given: argparse.Namespace) -> Iterator[tuple[str, list[report.Line]]]:
+def tables(given: argparse.Namespace) -> Iterator[tuple[str, Iterator[report.Line]]]:
   """The title and the lines of each table."""
   for length in given.lengths:
     make = functools.partial(Step, length=length)
     with contextlib.closing(baseline(given, PEERS, BASE_SCHEME, make)) as base:
       title = f'{length} tokens, float32; '
       title += f'ratios to {base.case.label} with {BASE_SCHEME} (more is better)'
-      yield title, list(lines(given, PEERS, make, base))
+      yield title, lines(given, PEERS, make, base)
 
 
 def main(argv: list[str]) -> int:
