@@ -11,7 +11,7 @@ from jaxtyping import Array, Bool, Float, Inexact, Int, Num
 
 from posjax import border, tile
 from posjax.border import Rules, Side
-from posjax.kernels import blockwise
+from posjax.kernels import blockwise, cudnn
 from posjax.scheme import At, Ids, Params, PRNGKey, Scheme
 
 
@@ -151,4 +151,4 @@ def chosen(queries: int, keys: int) -> str:
   return 'dense' if queries * keys <= 2**18 else 'blockwise'
 
 
-_WAYS = {'dense': dense, 'blockwise': blockwise.attend}
+_WAYS = {'dense': dense, 'blockwise': blockwise.attend, 'cudnn': cudnn.attend}

@@ -70,4 +70,4 @@ def along(tile: Num[Array, '*rest T S']) -> Num[Array, '*rest N']:
   rows = unshift(tile)
   # A product with ones: summing along an axis that is not the last is slow on CPU.
   ones = jnp.ones((*rows.shape[:-2], 1, rows.shape[-2]), rows.dtype)
-  return (ones @ rows)[..., 0, :]
+  return jnp.matmul(ones, rows, precision=jax.lax.Precision.HIGHEST)[..., 0, :]

@@ -12,7 +12,7 @@ Derivatives are of first order, backward: `jax.custom_vjp` knows no others.
 
 import functools
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -20,40 +20,13 @@ from jax import lax
 from jaxtyping import Array, Bool, Float, Inexact
 
 from posjax.border import Rules, Side
-from posjax.kernels import distances, walk
-from posjax.kernels.cut import add, at, cut_heads, cut_mask, cut_tokens, glue_rows, put
+from posjax.kernels import distances, operands, walk
+from posjax.kernels.cut import add, at, cut_heads, cut_tokens, glue_rows, put
 from posjax.kernels.distances import Sizes, Table
-from posjax.kernels.tiles import Plan, Rows, Running, Tile, cotangents, join, soften, split, sums
-from posjax.scheme import Params, PRNGKey, Scheme, declares
+from posjax.kernels.operands import Operands, Tiles, build, tile
+from posjax.kernels.tiles import Plan, Rows, Running, cotangents, join, soften, split, sums
+from posjax.scheme import Params, PRNGKey, Scheme
 from posjax.tile import UNSEEN
-
-
-class Operands(NamedTuple):
-  """What attention is computed from, as `attend` gets it."""
-
-  params: Params
-  q: Side
-  k: Side
-  v: Inexact[Array, 'B S K E']
-  mask: Bool[Array, 'b h T S'] | None
-  sinks: Float[Array, ' H'] | None
-  dropout_key: PRNGKey | None
-
-
-class Tiles(NamedTuple):
-  """All tiles: their number is the first axis, of the rows for queries, of the columns for keys."""
-
-  params: Params
-  q: Inexact[Array, 'rows B K D t'] | None  # None: the tiles place their heads themselves
-  k: Inexact[Array, 'columns B K D S'] | None
-  v: Inexact[Array, 'columns B K E S']
-  relative: Inexact[Array, 'rows B H W T'] | None
-  table: Table
-  q_side: Side
-  k_side: Side
-  mask: Bool[Array, 'rows columns b h T S'] | None
-  sinks: Float[Array, ' H'] | None
-  dropout_key: PRNGKey | None
 
 
 def attend(
@@ -87,8 +60,8 @@ def attend(
   else:
     counts = None
     scheme = scheme._replace(relative=None)
-  asked = functools.partial(_asked, scheme, rules)
-  x = Operands(params, asked(q), asked(k), v, mask, sinks, dropout_key)
+  q, k = operands.asked(scheme, rules, q), operands.asked(scheme, rules, k)
+  x = Operands(params, q, k, v, mask, sinks, dropout_key)
   plan = Plan(scheme, rules, heads, *size)
   return _attend(plan, jax.tree.structure(x), *split(x), counts)
 
@@ -117,20 +90,6 @@ def tile_size(queries: int, keys: int, rows: int, whole: bool) -> tuple[int, int
   return min(tall, queries), min(wide, keys)
 
 
-def _asked(scheme: Scheme, rules: Rules, side: Side) -> Any:
-  """What of a side the tiles ask for; None for the rest."""
-  logits, relative = declares(scheme, 'logits'), scheme.relative is not None
-  asked = {
-    'raw': logits or relative,
-    'placed': not relative,
-    'pos': scheme.bias is not None or relative,
-    'at': logits or relative or scheme.values is not None,
-    'index': rules.dropout_rate > 0,
-  }
-  left_out: dict[str, Any] = {name: None for name, wanted in asked.items() if not wanted}
-  return side._replace(**left_out)
-
-
 # Derivatives.
 
 
@@ -141,7 +100,7 @@ def _attend(plan, tree, floats, others, counts):
 
 def _attend_forward(plan, tree, floats, others, counts):
   x = join(tree, floats, others)
-  rows, log_sums = _either(counts, lambda tabled: _forward(plan, _build(plan, x, tabled)))
+  rows, log_sums = _either(counts, lambda tabled: _forward(plan, build(plan, x, tabled)))
   out = glue_rows(rows, x.q.order.shape[1], plan.heads)
   return out, (floats, others, counts, out, log_sums)
 
@@ -151,9 +110,9 @@ def _attend_backward(plan, tree, saved, d_out):
   rows = _rows(plan, join(tree, floats, others), out, log_sums, d_out)
 
   def backward(tabled):
-    build = lambda floats: _build(plan, join(tree, floats, others), tabled)
-    _, back = jax.vjp(lambda floats: split(build(floats))[0], floats)
-    return back(_backward(plan, build(floats), rows))[0]
+    tiles = lambda floats: build(plan, join(tree, floats, others), tabled)
+    _, back = jax.vjp(lambda floats: split(tiles(floats))[0], floats)
+    return back(_backward(plan, tiles(floats), rows))[0]
 
   return _either(counts, backward), [None] * len(others), None
 
@@ -166,33 +125,6 @@ def _either(counts: Bool[Array, ''] | None, run: Callable[[bool], Any]) -> Any:
   if counts is None:
     return run(False)
   return lax.cond(counts, lambda: run(True), lambda: run(False))
-
-
-def _build(plan: Plan, x: Operands, tabled: bool) -> Tiles:
-  """Cuts the operands; evaluates what depends on distances alone, if those are to be tabled."""
-  scheme, params, kv_heads = plan.scheme, x.params, x.v.shape[2]
-  tall = functools.partial(cut_heads, size=plan.queries)
-  wide = functools.partial(cut_heads, size=plan.keys, kv_heads=kv_heads)
-  v = wide(x.v)
-  q_side = cut_tokens(x.q._replace(placed=None), plan.queries)
-  k_side = cut_tokens(x.k._replace(placed=None), plan.keys)
-  q = k = relative = None
-  table = Table(None, None)
-  if tabled:
-    lengths = q_side.order.shape[0] * plan.queries, v.shape[0] * plan.keys
-    table = distances.tabulate(scheme, params, x.q.pos, x.k.pos, *lengths)
-  if scheme.relative is None:
-    q, k = tall(x.q.placed, kv_heads=kv_heads), wide(_conjugate(x.k.placed))
-  elif tabled:
-    q, k = tall(scheme.relative.content(params, x.q.raw), kv_heads=kv_heads), wide(x.k.raw)
-    relative = tall(scheme.relative.heads(params, x.q.raw), kv_heads=plan.heads)
-  mask = cut_mask(x.mask, plan.queries, plan.keys)
-  tail = mask, x.sinks, x.dropout_key
-  return Tiles(params, q, k, v, relative, table, q_side, k_side, *tail)
-
-
-def _conjugate(k: Array) -> Array:
-  return k.conj() if jnp.iscomplexobj(k) else k
 
 
 def _rows(plan: Plan, x: Operands, out, log_sums, d_out) -> Rows:
@@ -208,7 +140,7 @@ def _forward(plan: Plan, x: Tiles):
   """The output, [rows, B, K, t, E], and the logarithm of each row's sum of exponentials."""
 
   def visit(table, state, along, i, j):
-    return put(state, i, soften(plan, _tile(x, table, i, j), at(state, i))), along
+    return put(state, i, soften(plan, tile(x, table, i, j), at(state, i))), along
 
   begin = lambda i, j: (distances.read(x.table, _sizes(plan, x), i, j), None)
   end = lambda state, along, i, j: state
@@ -242,7 +174,7 @@ def _backward(plan: Plan, x: Tiles, rows: Rows) -> list[Array | None]:
     return part, Table(bias, _zeros(part.vectors))
 
   def visit(part, grads, d_part, i, j):
-    found = cotangents(plan, _tile(x, part, i, j), at(rows, i))
+    found = cotangents(plan, tile(x, part, i, j), at(rows, i))
     (d_params, d_q_side, d_k_side), d_q, d_k, d_v, d_relative, d_table = grads
     if found.floats is not None:
       one_params, one_q, one_k = found.floats
@@ -301,10 +233,3 @@ def _meets(plan: Plan, x: Tiles) -> tuple[Bool[Array, 'rows columns'], int]:
   """Which tiles meet, and how many rows a column is as long as."""
   meets = walk.meet(plan.rules, x.q_side, x.k_side)
   return meets, plan.keys // plan.queries if min(meets.shape) > 1 else 1
-
-
-def _tile(x: Tiles, part: Table, i, j) -> Tile:
-  q, relative, q_side = at((x.q, x.relative, x.q_side), i)
-  k, v, k_side = at((x.k, x.v, x.k_side), j)
-  mask = at(at(x.mask, i), j)
-  return Tile(x.params, q, k, v, relative, part, q_side, k_side, mask, x.dropout_key)

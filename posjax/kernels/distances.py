@@ -83,7 +83,7 @@ def add(table: Table, found: Table, sizes: Sizes, i: Any, j: Any) -> Table:
     return lax.dynamic_update_slice_in_dim(entries, old + more, start, axis=-1)
 
   bias, vectors = table
-  if bias is not None:
+  if bias is not None and found.bias is not None:
     tile = found.bias.sum(0)
     bias = added(bias, along(tile if bias.shape[0] > 1 else tile.sum(0, keepdims=True)))
   return Table(bias, None if vectors is None else added(vectors, found.vectors))

@@ -162,7 +162,7 @@ def _content(plan: Plan, x: Tile) -> Inexact[Array, 'B H T S'] | None:
 
 def _content_back(plan: Plan, x: Tile, d_content):
   """Cotangents of queries, keys, relative queries, and vectors."""
-  if x.q is None:
+  if x.q is None or x.k is None:
     return None, None, None, None
   scale, pairs = plan.rules.scale, _by_key_head(plan, x, d_content)
   d_q = jnp.einsum('bkts,bkds->bktd', pairs, _wide(x.k)) * scale
@@ -177,7 +177,8 @@ def _content_back(plan: Plan, x: Tile, d_content):
 
 def _vectors(x: Tile) -> Float[Array, 'B H W n']:
   """For each row, so that products are batched over both axes."""
-  return jnp.broadcast_to(_wide(x.table.vectors), (x.v.shape[0], *x.table.vectors.shape))
+  vectors = jnp.asarray(x.table.vectors)
+  return jnp.broadcast_to(_wide(vectors), (x.v.shape[0], *vectors.shape))
 
 
 def _scores(plan: Plan, x: Tile, content) -> Float[Array, 'B H T S']:

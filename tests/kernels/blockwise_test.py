@@ -70,7 +70,10 @@ def same(case, tolerance=1e-5, **options):
     assert abs(one - other).max() <= tolerance * max(float(abs(other).max()), most / 10)
 
 
-@pytest.mark.parametrize('line', ['none', 'rope+alibi(learned=True)', 't5', 'shaw(max_distance=4)'])
+LINES = ['none', 'rope+alibi(learned=True)', 't5', 'shaw(max_distance=4)', 'transformer_xl+t5']
+
+
+@pytest.mark.parametrize('line', LINES)
 @pytest.mark.parametrize('causal', [False, True])
 def test_it_is_the_reference_with_and_without_a_causal_mask(line, causal):
   same(Case(line), causal=causal)
@@ -119,7 +122,7 @@ def test_dropout_is_the_references_whatever_the_tiles():
   same(Case('t5'), causal=True, dropout_rate=0.3, dropout_key=jax.random.key(5))
 
 
-@pytest.mark.parametrize('line', ['alibi(learned=True)', 't5', 'rope'])
+@pytest.mark.parametrize('line', ['alibi(learned=True)', 'rope', 'transformer_xl+t5'])
 def test_ids_that_do_not_count_up_are_the_references(line):
   case = Case(line)
   shuffled = jnp.asarray(DRAW.permutation(29))
@@ -129,10 +132,18 @@ def test_ids_that_do_not_count_up_are_the_references(line):
   same(case, causal=True, q_pos=rows[:, -21:], k_pos=rows)
 
 
-def test_rows_that_begin_elsewhere_are_the_references():
-  case = Case('t5')
+@pytest.mark.parametrize('line', ['t5', 'transformer_xl'])
+def test_rows_that_begin_elsewhere_are_the_references(line):
+  case = Case(line)
   rows = jnp.stack([case.pos, case.pos + 1000])
   same(case, causal=True, q_pos=rows[:, -21:], k_pos=rows)
+  same(case, causal=True, q_pos=rows[:, -21:], k_pos=rows - jnp.array([[0], [7]]))
+
+
+@pytest.mark.parametrize(('tall', 'wide'), [(8, 8), (2, 8), (8, 64), (64, 8)])
+def test_any_tiles_will_do(tall, wide, monkeypatch):
+  monkeypatch.setattr(blockwise, 'tile_size', sizes(tall, wide))
+  same(Case('transformer_xl+t5'), window=9)
 
 
 def test_fractions_and_their_gradients_are_the_references():
@@ -160,8 +171,9 @@ def test_bfloat16_is_summed_in_float32():
   same(case, tolerance=1e-2, causal=True)
 
 
-def test_mapped_and_recomputed_it_is_the_same():
-  case = Case('t5')
+@pytest.mark.parametrize('line', ['t5', 'transformer_xl'])
+def test_mapped_and_recomputed_it_is_the_same(line):
+  case = Case(line)
   whole = case.out('blockwise', case.q, case.k, case.v, case.params, causal=True)
   row = lambda q, k, v: case.out('blockwise', q, k, v, case.params, causal=True)
   assert error(jax.vmap(row)(case.q, case.k, case.v), whole) <= 1e-6
@@ -226,5 +238,5 @@ def test_the_choice_is_by_the_number_of_pairs():
 
 def test_an_unknown_way_is_refused():
   case = Case(queries=3, keys=3)
-  with pytest.raises(ValueError, match=r"None or one of \['blockwise', 'dense'\], but got 'fast'"):
+  with pytest.raises(ValueError, match=r"None or one of \['blockwise', 'cudnn', 'dense', 'pallas'\], but got 'fast'"):
     case.out('fast', case.q, case.k, case.v, {})
