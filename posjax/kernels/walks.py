@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax.numpy as jnp
+from jax import lax
 from jax.experimental import pallas as pl
 
 from posjax.kernels.flash import Ref
@@ -79,7 +80,7 @@ def by_queries(n: Sizes) -> Walk:
   """For each block of queries, along the keys. Its ranges are those of the queries."""
 
   def place(ranges, b, h, i, j):
-    return Place(b, h, h // n.group, i, _clipped(_range(ranges, n.rows, n.i, b, i), j))
+    return Place(b, h, _over(h, n.group), i, _clipped(_range(ranges, n.rows, n.i, b, i), j))
 
   def met(ranges, b, h, i, j):
     return _met(_range(ranges, n.rows, n.i, b, i), j)
@@ -110,7 +111,7 @@ def by_diagonals(n: Sizes) -> Walk:
     return i + inside, j + inside, t <= last
 
   def place(ranges, b, h, d, t):
-    return Place(b, h, h // n.group, *tile(d, t)[:2])
+    return Place(b, h, _over(h, n.group), *tile(d, t)[:2])
 
   def met(ranges, b, h, d, t):
     i, j, inside = tile(d, t)
@@ -135,3 +136,8 @@ def _met(span, number: Index) -> tuple[Any, Any]:
   first, first_whole, last_whole, last = span
   some = (first <= number) & (number < last)
   return some, (first_whole <= number) & (number < last_whole)
+
+
+def _over(number: Index, by: int) -> Index:
+  """The quotient of what is not negative: `//` asks for signs, which a TPU looks up in its kind."""
+  return lax.div(number, jnp.int32(by))
