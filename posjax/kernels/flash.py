@@ -6,8 +6,8 @@ The formulas are elementwise and broadcast, so a backend may lay a tile out as [
 
 from typing import Any, NamedTuple
 
-import jax
 import jax.numpy as jnp
+from jax import lax
 from jaxtyping import Array, Float, Inexact, Int, Num
 
 from posjax.border import Rules
@@ -82,10 +82,17 @@ def masked(x: Array, meet: Array | None) -> Array:
   return x if meet is None else jnp.where(meet, x, UNSEEN)
 
 
-def precision(dtype: Any) -> jax.lax.Precision:
-  """Of a product on the matrix unit: float32 is not rounded to bfloat16 or tf32 first."""
-  narrow = jnp.dtype(dtype).itemsize < 4
-  return jax.lax.Precision.DEFAULT if narrow else jax.lax.Precision.HIGHEST
+def product(a: Array, b: Array, a_axis: int, b_axis: int) -> Array:
+  """a . b over one axis of each, on the matrix unit, summed in float32.
+
+  float32 is not rounded to bfloat16 or tf32 first.
+  """
+  narrow = a.dtype.itemsize < 4
+  return lax.dot_general(
+    a, b, (((a_axis,), (b_axis,)), ((), ())),
+    precision=lax.Precision.DEFAULT if narrow else lax.Precision.HIGHEST,
+    preferred_element_type=jnp.float32,
+  )  # fmt: skip
 
 
 def widened(x: Array, axis: int, multiple: int) -> Array:

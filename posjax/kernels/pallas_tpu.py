@@ -15,13 +15,12 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jax import lax
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
 
 from posjax.border import Rules
 from posjax.kernels import flash, table, walks
-from posjax.kernels.flash import Problem, Tokens, widened
+from posjax.kernels.flash import Problem, Tokens, product, widened
 from posjax.kernels.ranges import ranges, ranges_of_keys
 from posjax.tile import UNSEEN
 
@@ -70,7 +69,7 @@ def forward(plan: Plan, x: Problem):
 
 
 def backward(plan: Plan, x: Problem, log_sums, delta, d_out):
-  """The cotangents of q, k, v and the table, in float32.
+  """The cotangents of q, k and v, in their dtypes, and of the table.
 
   Args:
     plan: what is known.
@@ -81,9 +80,9 @@ def backward(plan: Plan, x: Problem, log_sums, delta, d_out):
   """
   inputs = _inputs(plan, x, d_out, log_sums, delta)
   width, v_width = inputs.q.shape[-1], inputs.v.shape[-1]
-  made = [('queries', _like(inputs.q, width, jnp.float32))]
+  made = [('queries', inputs.q)]
   (d_q,) = _call(plan, _d_q_kernel, walks.by_queries, inputs, made, [(width, plan.block)])
-  made = [('keys', _like(inputs.k, n, jnp.float32)) for n in (width, v_width)]
+  made = [('keys', inputs.k), ('keys', inputs.v)]
   scratch = [(plan.block, width), (plan.block, v_width)]
   d_k, d_v = _call(plan, _d_keys_kernel, walks.by_keys, inputs, made, scratch)
   d_q, d_k, d_v = (
@@ -223,7 +222,7 @@ def _forward_kernel(plan, walk, spans, x, out, log_sums, top, total, mixed):
     fade = jnp.exp(top[...] - highest)
     top[...] = highest
     total[...] = total[...] * fade + weights.sum(0, keepdims=True)
-    mixed[...] = mixed[...] * fade + _product(x.v[...], weights.astype(x.v.dtype), 0, 0)
+    mixed[...] = mixed[...] * fade + product(x.v[...], weights.astype(x.v.dtype), 0, 0)
 
   here.visit(step)
 
@@ -241,13 +240,13 @@ def _d_q_kernel(plan, walk, spans, x, d_q, total):
 
   def step(masked):
     _, d_logits = _d_logits(plan, x, masked)
-    total[...] += _product(x.k[...], d_logits.astype(x.k.dtype), 0, 0)
+    total[...] += product(x.k[...], d_logits.astype(x.k.dtype), 0, 0)
 
   here.visit(step)
 
   @pl.when(here.ends)
   def _():
-    d_q[...] = total[...].T * plan.rules.scale
+    d_q[...] = (total[...].T * plan.rules.scale).astype(d_q.dtype)
 
 
 def _d_keys_kernel(plan, walk, spans, x, d_k, d_v, k_total, v_total):
@@ -257,15 +256,15 @@ def _d_keys_kernel(plan, walk, spans, x, d_k, d_v, k_total, v_total):
 
   def step(masked):
     weights, d_logits = _d_logits(plan, x, masked)
-    v_total[...] += _product(weights.astype(x.d_out.dtype), x.d_out[...], 1, 0)
-    k_total[...] += _product(d_logits.astype(x.q.dtype), x.q[...], 1, 0)
+    v_total[...] += product(weights.astype(x.d_out.dtype), x.d_out[...], 1, 0)
+    k_total[...] += product(d_logits.astype(x.q.dtype), x.q[...], 1, 0)
 
   here.visit(step)
 
   @pl.when(here.ends)
   def _():
-    d_k[...] = k_total[...] * plan.rules.scale
-    d_v[...] = v_total[...]
+    d_k[...] = (k_total[...] * plan.rules.scale).astype(d_k.dtype)
+    d_v[...] = v_total[...].astype(d_v.dtype)
 
 
 def _d_table_kernel(plan, walk, spans, x, strip, total):
@@ -296,7 +295,7 @@ def _clear_first(here, *totals):
 
 def _logits(plan, x: Inputs, masked: bool):
   """The tile's logits, and which pairs meet; None where all do."""
-  products = _product(x.k[...], x.q[...], 1, 1)
+  products = product(x.k[...], x.q[...], 1, 1)
   meet = None
   if masked:
     k_tokens = Tokens(*(t[...].T for t in x.k_tokens))
@@ -318,13 +317,6 @@ def _d_logits(plan, x: Inputs, masked: bool):
   """The tile's weights, and the cotangents of its logits."""
   logits, meet = _logits(plan, x, masked)
   weights = flash.weights(logits, x.log_sums[...], meet)
-  d_weights = _product(x.v[...], x.d_out[...], 1, 1)
+  d_weights = product(x.v[...], x.d_out[...], 1, 1)
   return weights, flash.d_logits(plan.rules, logits, weights, d_weights, x.delta[...], meet)
 
-
-def _product(a, b, a_axis: int, b_axis: int):
-  """a . b over one axis of each, in float32."""
-  return lax.dot_general(
-    a, b, (((a_axis,), (b_axis,)), ((), ())),
-    precision=flash.precision(a.dtype), preferred_element_type=jnp.float32,
-  )  # fmt: skip
