@@ -11,7 +11,7 @@ from jaxtyping import Array, Bool, Float, Inexact, Int, Num
 
 from posjax import border, tile
 from posjax.border import Rules, Side
-from posjax.kernels import blockwise
+from posjax.kernels import blockwise, fused
 from posjax.scheme import At, Ids, Params, PRNGKey, Scheme
 
 
@@ -71,7 +71,8 @@ def attend(
     dropout_rate: share of the weights that are dropped, in [0, 1).
     dropout_key: random key; dropout needs one.
     implementation: how to compute it, never what: 'dense', all logits at once; 'blockwise', in
-      tiles, with memory linear in the length; None takes what `chosen` says.
+      tiles, with memory linear in the length; 'pallas', in fused kernels on TPU and GPU where
+      `kernels.fused.chosen` says so, else 'blockwise'; None takes what `chosen` says.
 
   Returns:
     [*B, T, H, E], in the dtype of `v`.
@@ -149,4 +150,4 @@ def chosen(queries: int, keys: int) -> str:
   return 'dense' if queries * keys <= 2**18 else 'blockwise'
 
 
-_WAYS = {'dense': dense, 'blockwise': blockwise.attend}
+_WAYS = {'dense': dense, 'blockwise': blockwise.attend, 'pallas': fused.attend}

@@ -2,7 +2,7 @@
 
 A kernel knows no scheme. It takes q and k after place 2, and the bias as a table by distance, and
 gives the gradients of those three; XLA differentiates the rest. What the kernels cannot compute is
-computed block-wise: `refusal` says why.
+computed block-wise: `chosen` says why.
 
 A table asks for ids that count up by one. In a compiled program that is known only when it runs,
 so a test there chooses between the kernel and the block-wise way, as `strip` does for a tile: any
@@ -10,16 +10,17 @@ ids are exact. Without a bias there is no table, and nothing to test.
 """
 
 import functools
+import importlib
 from types import ModuleType
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Bool, Float, Inexact
 
-from posjax.border import Rules, Side
-from posjax.kernels import blockwise, pallas_tpu, table
+from posjax.border import Rules, Side, side
+from posjax.kernels import blockwise, table
 from posjax.kernels.flash import Problem, Tokens
 from posjax.scheme import Ids, Params, PRNGKey, Scheme, declares
 
@@ -84,26 +85,76 @@ def attend(
     dropout_key: see `tile.kept`.
   """
   target = here()
-  if target is None or refusal(scheme, q, k, v, rules, mask):
+  if target is None or _refusal(target, scheme, q, k, v, mask, rules.dropout_rate):
     return blockwise.attend(scheme, params, q, k, v, rules, mask, sinks, dropout_key)
-  plan = Plan(scheme, rules, target, scheme.bias is None or counts(q.pos, k.pos) is True)
+  plan = Plan(scheme, rules, target, scheme.bias is None or _counts(q.pos, k.pos) is True)
   sides = Sides(q.pos, k.pos, _tokens(q), _tokens(k))
   return _attend(plan, Operands(params, q.placed, k.placed, v, sinks), sides)
 
 
 def here() -> Target | None:
-  """The kernels for this process' default device, if there are any."""
-  return Target(pallas_tpu) if jax.default_backend() == 'tpu' else None
+  """The kernels for this process' default device, if there are any.
+
+  For TPUs, and for NVIDIA GPUs of compute capability 8 (Ampere) or more.
+  """
+  if jax.default_backend() == 'tpu':
+    return Target(importlib.import_module('posjax.kernels.pallas_tpu'))
+  major = str(getattr(jax.devices()[0], 'compute_capability', '')).partition('.')[0]
+  if major.isdigit() and int(major) >= 8:  # of another maker's, it is a name
+    return Target(importlib.import_module('posjax.kernels.pallas_gpu'))
+  return None
 
 
-def refusal(scheme: Scheme, q: Side, k: Side, v: Array, rules: Rules, mask: Array | None) -> str:
+def chosen(
+  q: Array, k: Array, v: Array, scheme: Scheme, params: Params, *, q_pos: Ids, k_pos: Ids,
+  q_at: Any = None, k_at: Any = None, q_order: Array | None = None, k_order: Array | None = None,
+  mask: Array | None = None, dropout_rate: float = 0.0, **others: Any,
+) -> str:  # fmt: skip
+  """What `posjax.attend(..., implementation='pallas')` of the same arguments computes with.
+
+  Args:
+    q: as for `attend`, and so are the others. What else `attend` takes changes nothing.
+    k: keys.
+    v: values.
+    scheme: any scheme.
+    params: its parameters.
+    q_pos: ids of the queries.
+    k_pos: ids of the keys.
+    q_at: see `attend`.
+    k_at: see `attend`.
+    q_order: see `attend`.
+    k_order: see `attend`.
+    mask: see `attend`.
+    dropout_rate: see `attend`.
+    **others: see `attend`.
+
+  Returns:
+    'pallas'; or 'blockwise: ' and why; or, where ids that are not known yet decide it when the
+    program runs, 'pallas where the ids count up by one, else blockwise'.
+
+  Example:
+    >>> x, pos = jnp.ones((1, 4, 2, 8)), jnp.arange(4)
+    >>> chosen(x, x, x, Scheme(), {}, q_pos=pos, k_pos=pos)
+    'blockwise: there is no TPU, nor an NVIDIA GPU of compute capability 8 or more'
+  """
+  q_side = side('q', q, scheme, scheme.query, params, q_pos, q_at, q_order, None)
+  k_side = side('k', k, scheme, scheme.key, params, k_pos, k_at, k_order, None)
+  why = _refusal(here(), scheme, q_side, k_side, v, mask, dropout_rate)
+  if why:
+    return f'blockwise: {why}'
+  if scheme.bias is None or _counts(q_side.pos, k_side.pos):
+    return 'pallas'
+  return 'pallas where the ids count up by one, else blockwise'
+
+
+def _refusal(target, scheme: Scheme, q: Side, k: Side, v: Array, mask, dropout_rate) -> str:
   """Why the kernels cannot compute this, as far as it is known before it runs; '' if they can."""
   for field in ('logits', 'values'):
     if declares(scheme, field):
       return f'the scheme has {field}'
   if mask is not None:
     return 'there is a mask'
-  if rules.dropout_rate:
+  if dropout_rate:
     return 'there is dropout'
   if any(x.dtype not in (jnp.float32, jnp.bfloat16) for x in (q.placed, k.placed, v)):
     return 'the heads are neither float32 nor bfloat16'
@@ -111,13 +162,15 @@ def refusal(scheme: Scheme, q: Side, k: Side, v: Array, rules: Rules, mask: Arra
     return 'the order is neither int32 nor float32'
   if scheme.bias is not None:
     if q.pos.ndim > 2 or not jnp.issubdtype(jnp.result_type(q.pos, k.pos), jnp.integer):
-      return 'the bias is of ids that are no single integers'
-    if counts(q.pos, k.pos) is False:
+      return 'the bias is of ids that are not single integers'
+    if _counts(q.pos, k.pos) is False:
       return 'the bias is of ids that do not count up by one'
-  return ''
+  if target is None:
+    return 'there is no TPU, nor an NVIDIA GPU of compute capability 8 or more'
+  return target.kernels.refusal(q.placed, k.placed, v)
 
 
-def counts(q_pos: Ids, k_pos: Ids) -> bool | None:
+def _counts(q_pos: Ids, k_pos: Ids) -> bool | None:
   """Whether each row counts up by one; None where that is known only when the program runs."""
   if isinstance(q_pos, jax.core.Tracer) or isinstance(k_pos, jax.core.Tracer):
     return None
@@ -141,7 +194,8 @@ def _attend_forward(plan, x, sides):
 
 
 def _attend_backward(plan, saved, d_out):
-  return _backward(plan, *saved, d_out), None
+  x, sides, out, log_sums = saved
+  return _backward(plan, x, sides, out, log_sums, d_out), None
 
 
 _attend.defvjp(_attend_forward, _attend_backward)
@@ -169,10 +223,12 @@ def _backward(plan: Plan, x: Operands, sides: Sides, out, log_sums, d_out) -> Op
     problem = _problem(x, sides, given)
     delta = (out.astype(jnp.float32) * d_out.astype(jnp.float32)).sum(-1).swapaxes(1, 2)
     kernels = _kernels(plan, problem)
-    d_out_ = d_out.astype(x.v.dtype)
-    *d_heads, d_table = plan.target.kernels.backward(kernels, problem, log_sums, delta, d_out_)
-    d_heads = (d.astype(like.dtype) for d, like in zip(d_heads, x[1:4], strict=True))
-    return Operands(*back(d_table), *d_heads, _d_sinks(x.sinks, log_sums, delta))
+    d_heads = plan.target.kernels.backward(
+      kernels, problem, log_sums, delta, d_out.astype(x.v.dtype)
+    )
+    d_q, d_k, d_v, d_table = d_heads
+    d_q, d_k = d_q.astype(x.q.dtype), d_k.astype(x.k.dtype)
+    return Operands(back(d_table)[0], d_q, d_k, d_v, _d_sinks(x.sinks, log_sums, delta))
 
   def otherwise():
     recomputed = lambda x: _blockwise(plan, sides, x).astype(x.v.dtype)
@@ -215,7 +271,10 @@ def _d_sinks(sinks, log_sums, delta):
 def _blockwise(plan: Plan, sides: Sides, x: Operands):
   """The same with any ids. Nothing asks for the raw heads or `at`: the scheme has no logits."""
   index = lambda n: jnp.arange(n, dtype=jnp.int32)
-  side = lambda x, pos, tokens: Side(x, x, pos, (), *tokens, index(x.shape[1]))
-  q = side(x.q, sides.q_pos, sides.q_tokens)
-  k = side(x.k, sides.k_pos, sides.k_tokens)
+
+  def one(x, pos, tokens):
+    return Side(x, x, pos, (), tokens.order, tokens.segments, index(x.shape[1]))
+
+  q = one(x.q, sides.q_pos, sides.q_tokens)
+  k = one(x.k, sides.k_pos, sides.k_tokens)
   return blockwise.attend(plan.scheme, x.params, q, k, x.v, plan.rules, None, x.sinks)

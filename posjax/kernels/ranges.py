@@ -1,8 +1,8 @@
-"""Which blocks of keys a block of queries meets, found from order and segments before a kernel runs.
+"""Which blocks of keys a block of queries meets, found from order and segments.
 
-Four numbers for each block of queries: it meets no block of keys outside `first` to `last`, and
-from `first_whole` to `last_whole` every pair meets, so that no mask is needed there. (The ends are
-beyond the block.) Never too few blocks, for any orders and segments.
+Found before a kernel runs. Four numbers for each block of queries: it meets no block of keys
+outside `first` to `last`, and from `first_whole` to `last_whole` every pair meets, so that no mask
+is needed there. (The ends are beyond the block.) Never too few blocks, for any orders and segments.
 """
 
 import jax.numpy as jnp

@@ -1,0 +1,154 @@
+"""Compiles the fused kernels for a chip that is not here, and prints what each of them uses.
+
+`python -m tests.kernels.ahead tpu` or `... cuda`, in an environment with the compiler's wheels:
+libtpu; or jax-cuda12-plugin with jax-cuda12-pjrt and nvidia-cuda-nvcc-cu12. No device is needed.
+A line for each kernel: the case, the kernel, and what it uses.
+"""
+
+import glob
+import importlib.util
+import os
+import pathlib
+import re
+import subprocess
+
+FACTS = pathlib.Path(__file__).with_name('h100.txtpb')  # of an H100, as XLA's compiler reads them
+
+
+def wheel(name: str) -> pathlib.Path | None:
+  """The folder of an installed package."""
+  try:
+    spec = importlib.util.find_spec(name)
+  except ModuleNotFoundError:
+    return None
+  places = [] if spec is None else list(spec.submodule_search_locations or [])
+  return pathlib.Path(places[0]) if places else None
+
+
+def missing(target: str) -> list[str]:
+  """The packages that are not installed."""
+  needs = {'tpu': ['libtpu'], 'cuda': ['jax_plugins.xla_cuda12', 'nvidia.cuda_nvcc']}
+  return [name for name in needs[target] if wheel(name) is None]
+
+
+def environment(target: str, dump: str) -> dict[str, str]:
+  """What the compiler asks of its process."""
+  env = {**os.environ, 'JAX_PLATFORMS': 'cpu', 'JAX_ENABLE_COMPILATION_CACHE': 'false'}
+  if target == 'tpu':
+    return env | {
+      'TPU_LIBRARY_PATH': str(wheel('libtpu') / 'libtpu.so'),
+      'TPU_SKIP_MDS_QUERY': '1',
+      'TPU_ACCELERATOR_TYPE': 'v5litepod-4',
+      'TPU_WORKER_HOSTNAMES': 'localhost',
+    }
+  nvcc = wheel('nvidia.cuda_nvcc')
+  flags = f'--xla_gpu_cuda_data_dir={nvcc} --xla_dump_to={dump}'
+  return env | {'PATH': f'{nvcc}/bin:{env["PATH"]}', 'XLA_FLAGS': flags}
+
+
+def device(target: str):
+  from jax.experimental import topologies
+
+  if target == 'tpu':
+    options = {'topology_name': 'v5e:2x2'}
+  else:
+    facts = {'topology': '1x1x1', 'target_config': FACTS.read_text()}
+    options = {'topology_name': '', **facts}
+  return topologies.get_topology_desc(platform=target, **options).devices[0]
+
+
+class Compiler:
+  """Compiles a function of arrays that need not exist."""
+
+  def __init__(self, target: str, dump: str):
+    import jax
+    import numpy as np
+    from jax.sharding import Mesh, NamedSharding, PartitionSpec
+
+    self.target, self.dump = target, dump
+    self.device = device(target)
+    self.sharding = NamedSharding(Mesh(np.array([self.device]), ('one',)), PartitionSpec())
+    self.like = lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=self.sharding)
+
+  def __call__(self, function, *args) -> dict[str, str]:
+    """What each kernel of the compiled function uses."""
+    import jax
+
+    for old in glob.glob(f'{self.dump}/*'):
+      os.remove(old)
+    lowered = jax.jit(function).trace(*jax.tree.map(self.like, args))
+    compiled = lowered.lower(lowering_platforms=(self.target,)).compile()
+    temporary = f'{compiled.memory_analysis().temp_size_in_bytes / 2**20:.1f} MiB'
+    kernels = self._tpu(compiled) if self.target == 'tpu' else self._cuda()
+    return kernels | {'temporary memory': temporary}
+
+  def _tpu(self, compiled) -> dict[str, str]:
+    found = {}
+    for line in compiled.as_text().splitlines():
+      name = re.search(r'%(\w+)[.\d]* = .*custom_call_target="tpu_custom_call"', line)
+      used = re.search(r'"used_scoped_memory_configs":\[\{[^]]*"size":"(\d+)"', line)
+      if name and used:
+        found[name[1]] = f'{int(used[1]) / 2**20:.1f} MiB of VMEM'
+    return found
+
+  def _cuda(self) -> dict[str, str]:
+    thunks = ''.join(
+      pathlib.Path(p).read_text() for p in glob.glob(f'{self.dump}/*thunk_sequence.txt')
+    )
+    found = {}
+    for path in glob.glob(f'{self.dump}/*.ptx'):
+      text = pathlib.Path(path).read_text()
+      name = re.search(r'entry (\w+)\(', text)
+      shape = name and re.search(rf' {name[1]} .*threads: \[(\d+).*shared_memory: (\d+)', thunks)
+      if not shape or name[1] not in KERNELS:
+        continue
+      command = ['ptxas', '-v', '-arch=sm_90a', path, '-o', os.devnull]
+      said = subprocess.run(command, capture_output=True, text=True, check=True).stderr
+      registers = re.search(r'Used (\d+) registers', said)[1]
+      spilled = re.search(r'(\d+) bytes spill stores', said)[1]
+      units = text.count('wgmma.mma') or f'{text.count("mma.sync")} mma.sync, no'
+      found[name[1]] = (
+        f'{shape[1]} threads, {registers} registers, {spilled} bytes spilled, '
+        f'{int(shape[2]) / 1024:.0f} KiB of shared memory, {units} wgmma'
+      )
+    return found
+
+
+KERNELS = ('forward', 'd_q', 'd_keys', 'd_table')
+
+
+def problem(
+  dtype='bfloat16', width=128, tokens=(2048, 2048), heads=(4, 2), table=True, sinks=False, v_width=0
+):
+  """Shapes of a problem, its sums of rows, and its cotangent."""
+  import jax
+
+  from posjax.kernels.flash import Problem, Tokens
+
+  like = lambda *shape, dtype='float32': jax.ShapeDtypeStruct(shape, dtype)
+  side = lambda n: Tokens(like(1, n, dtype='int32'), like(1, n, dtype='int32'))
+  x = Problem(
+    like(1, tokens[0], heads[0], width, dtype=dtype),
+    like(1, tokens[1], heads[1], width, dtype=dtype),
+    like(1, tokens[1], heads[1], v_width or width, dtype=dtype),
+    like(1, heads[0], sum(tokens) - 1) if table else None,
+    like(heads[0]) if sinks else None,
+    *map(side, tokens),
+  )
+  rows = like(1, heads[0], tokens[0])
+  return x, rows, like(1, tokens[0], heads[0], v_width or width, dtype=dtype)
+
+
+def kernels(compiler: Compiler, plan_of=None, rules=(0.1, True, None, None, 0.0), **shape):
+  """What the four kernels of a problem use."""
+  from posjax.border import Rules
+  from posjax.kernels import pallas_gpu, pallas_tpu
+
+  module = pallas_tpu if compiler.target == 'tpu' else pallas_gpu
+  x, rows, d_out = problem(**shape)
+  plan = (plan_of or module.plan)(Rules(*rules), x)
+
+  def both(x, rows, d_out):
+    return module.forward(plan, x), module.backward(plan, x, rows, rows, d_out)
+
+  return compiler(both, x, rows, d_out)
