@@ -72,21 +72,19 @@ def plan(rules: Rules, x: Problem, interpret: bool = False) -> Plan:
   return Plan(rules, output, d_q, d_keys, d_table, interpret)
 
 
-@functools.partial(jax.jit, static_argnums=0)
 def forward(plan: Plan, x: Problem):
   """The output [B, T, H, E] in the dtype of v, and each row's logarithm of the sum, [B, H, T]."""
   inputs = _inputs(plan, x)
   batch, queries, heads, _ = inputs.q.shape
-  made = [
+  made = (
     jax.ShapeDtypeStruct((batch, queries, heads, inputs.v.shape[-1]), x.v.dtype),
     jax.ShapeDtypeStruct((batch, heads, queries), jnp.float32),
-  ]
+  )
   grid = queries // plan.output.queries, heads, batch
   out, log_sums = _call(plan, gpu_kernels.forward, plan.output, ranges, grid, inputs, made)
   return out[:, : x.q.shape[1], :, : x.v.shape[-1]], log_sums[..., : x.q.shape[1]]
 
 
-@functools.partial(jax.jit, static_argnums=0)
 def backward(plan: Plan, x: Problem, log_sums, delta, d_out):
   """The cotangents of q, k and v, in their dtypes, and of the table.
 
@@ -98,15 +96,15 @@ def backward(plan: Plan, x: Problem, log_sums, delta, d_out):
     d_out: the output's cotangent, [B, T, H, E].
   """
   inputs = _inputs(plan, x, d_out, log_sums, delta)
-  q, k, v = inputs[1:4]
+  q, k, v = (jax.ShapeDtypeStruct(t.shape, t.dtype) for t in inputs[1:4])
   grid = q.shape[1] // plan.d_q.queries, q.shape[2], q.shape[0]
-  (d_q,) = _call(plan, gpu_kernels.d_q, plan.d_q, ranges, grid, inputs, [q])
+  (d_q,) = _call(plan, gpu_kernels.d_q, plan.d_q, ranges, grid, inputs, (q,))
   grid = k.shape[1] // plan.d_keys.keys, k.shape[2], k.shape[0]
-  d_k, d_v = _call(plan, gpu_kernels.d_keys, plan.d_keys, ranges_of_keys, grid, inputs, [k, v])
-  d_heads = (
-    d[:, : like.shape[1], :, : like.shape[-1]] for d, like in zip((d_q, d_k, d_v), x, strict=False)
+  d_k, d_v = _call(plan, gpu_kernels.d_keys, plan.d_keys, ranges_of_keys, grid, inputs, (k, v))
+  d_q, d_k, d_v = (
+    d[:, : like.shape[1], :, : like.shape[-1]] for d, like in ((d_q, x.q), (d_k, x.k), (d_v, x.v))
   )
-  return *d_heads, _d_table(plan, x, inputs)
+  return d_q, d_k, d_v, _d_table(plan, x, inputs)
 
 
 def _d_table(plan: Plan, x: Problem, inputs: Inputs):
@@ -115,7 +113,7 @@ def _d_table(plan: Plan, x: Problem, inputs: Inputs):
   (batch, queries, heads, _), keys = inputs.q.shape, inputs.k.shape[1]
   block = plan.d_table.queries
   grid = (queries + keys) // block - 1, heads, batch
-  made = [jax.ShapeDtypeStruct((batch, heads, grid[0], block, block), jnp.float32)]
+  made = (jax.ShapeDtypeStruct((batch, heads, grid[0], block, block), jnp.float32),)
   (tiles,) = _call(plan, gpu_kernels.d_table, plan.d_table, ranges, grid, inputs, made)
   strips = jnp.pad(table.folded(tiles), [(0, 0)] * 3 + [(1, 0)])
   found = table.from_strips(strips)
@@ -146,12 +144,14 @@ def _width(width: int) -> int:
   return max(16, pl.next_power_of_2(width))
 
 
+@functools.partial(jax.jit, static_argnums=(0, 1, 2, 3, 4, 6))
 def _call(plan: Plan, kernel, blocks: Blocks, spans_of, grid, x: Inputs, made):
+  """Runs a kernel over a grid; `made` are the shapes of what it makes."""
   spans = spans_of(plan.rules, x.q_tokens, x.k_tokens, blocks.queries, blocks.keys)
   return pl.pallas_call(
     functools.partial(kernel, plan.rules, blocks),
     grid=grid,
-    out_shape=[jax.ShapeDtypeStruct(like.shape, like.dtype) for like in made],
+    out_shape=made,
     compiler_params=plgpu.CompilerParams(num_warps=blocks.warps, num_stages=blocks.stages),
     interpret=plan.interpret,
     name=kernel.__name__,

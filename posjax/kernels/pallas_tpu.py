@@ -37,19 +37,17 @@ def plan(rules: Rules, x: Problem, interpret: bool = False) -> Plan:
   return Plan(rules, min(512, max(128, pl.next_power_of_2(length))), interpret)
 
 
-@functools.partial(jax.jit, static_argnums=0)
 def forward(plan: Plan, x: Problem):
   """The output [B, T, H, E] in the dtype of v, and each row's logarithm of the sum, [B, H, T]."""
   inputs, length = _inputs(plan, x), x.q.shape[1]
   width = inputs.v.shape[-1]
   rows = jax.ShapeDtypeStruct((*inputs.q.shape[:2], 1, inputs.q.shape[2]), jnp.float32)
-  scratch = [(1, plan.block), (1, plan.block), (width, plan.block)]
-  made = [('queries', _like(inputs.q, width, x.v.dtype)), ('rows', rows)]
+  scratch = (1, plan.block), (1, plan.block), (width, plan.block)
+  made = ('queries', _like(inputs.q, width, x.v.dtype)), ('rows', rows)
   out, log_sums = _call(plan, tpu_kernels.forward, walks.by_queries, inputs, made, scratch)
   return out.swapaxes(1, 2)[:, :length, :, : x.v.shape[-1]], log_sums[:, :, 0, :length]
 
 
-@functools.partial(jax.jit, static_argnums=0)
 def backward(plan: Plan, x: Problem, log_sums, delta, d_out):
   """The cotangents of q, k and v, in their dtypes, and of the table.
 
@@ -62,10 +60,10 @@ def backward(plan: Plan, x: Problem, log_sums, delta, d_out):
   """
   inputs = _inputs(plan, x, d_out, log_sums, delta)
   width, v_width = inputs.q.shape[-1], inputs.v.shape[-1]
-  made = [('queries', inputs.q)]
-  (d_q,) = _call(plan, tpu_kernels.d_q, walks.by_queries, inputs, made, [(width, plan.block)])
-  made = [('keys', inputs.k), ('keys', inputs.v)]
-  scratch = [(plan.block, width), (plan.block, v_width)]
+  made = (('queries', _like(inputs.q, width, x.q.dtype)),)
+  (d_q,) = _call(plan, tpu_kernels.d_q, walks.by_queries, inputs, made, ((width, plan.block),))
+  made = tuple(('keys', _like(t, t.shape[-1], t.dtype)) for t in (inputs.k, inputs.v))
+  scratch = (plan.block, width), (plan.block, v_width)
   d_k, d_v = _call(plan, tpu_kernels.d_keys, walks.by_keys, inputs, made, scratch)
   d_q, d_k, d_v = (
     d.swapaxes(1, 2)[:, : like.shape[1], :, : like.shape[-1]]
@@ -79,8 +77,8 @@ def _d_table(plan: Plan, x: Problem, inputs: Inputs):
     return None
   n = _sizes(plan, inputs)
   strips = (n.batch, n.heads, n.i + n.j - 1, ROWS, 2 * plan.block)
-  made = [('strips', jax.ShapeDtypeStruct(strips, jnp.float32))]
-  scratch = [(plan.block, plan.block)]
+  made = (('strips', jax.ShapeDtypeStruct(strips, jnp.float32)),)
+  scratch = ((plan.block, plan.block),)
   (d_rows,) = _call(plan, tpu_kernels.d_table, walks.by_diagonals, inputs, made, scratch)
   d_strips = table.folded(d_rows)[..., ROWS - 1 :]
   falling = table.from_strips(d_strips[:, :, ::-1])
@@ -127,6 +125,7 @@ def _like(x, width: int, dtype):
   return jax.ShapeDtypeStruct((*x.shape[:-1], width), dtype)
 
 
+@functools.partial(jax.jit, static_argnums=(0, 1, 2, 4, 5))
 def _call(plan: Plan, kernel, walk_of, x: Inputs, made, scratch):
   """Runs a kernel over a walk; `made` are the outputs: how they are cut, and their shapes."""
   sizes = _sizes(plan, x)

@@ -1,8 +1,7 @@
 """Compiles the fused kernels for a chip that is not here, and prints what each of them uses.
 
-`python -m tests.kernels.ahead tpu` or `... cuda`, in an environment with the compiler's wheels:
-libtpu; or jax-cuda12-plugin with jax-cuda12-pjrt and nvidia-cuda-nvcc-cu12. No device is needed.
-A line for each kernel: the case, the kernel, and what it uses.
+No device is needed, but the wheels of its compiler: libtpu; or jax-cuda12-plugin, jax-cuda12-pjrt
+and nvidia-cuda-nvcc-cu12. `pallas_ahead_test` runs it, in a process with `environment`.
 """
 
 import glob
@@ -11,6 +10,7 @@ import os
 import pathlib
 import re
 import subprocess
+import sys
 
 FACTS = pathlib.Path(__file__).with_name('h100.txtpb')  # of an H100, as XLA's compiler reads them
 
@@ -152,3 +152,57 @@ def kernels(compiler: Compiler, plan_of=None, rules=(0.1, True, None, None, 0.0)
     return module.forward(plan, x), module.backward(plan, x, rows, rows, d_out)
 
   return compiler(both, x, rows, d_out)
+
+
+CASES = [
+  {'dtype': dtype, 'width': width, 'rules': rules, 'table': table}
+  for dtype in ('bfloat16', 'float32')
+  for width, rules, table in [
+    (64, (0.1, True, None, None, 0.0), True),
+    (128, (0.1, True, 1024, 30.0, 0.0), True),
+    (256, (0.1, False, None, None, 0.0), False),
+  ]
+] + [
+  {'width': 80, 'v_width': 48, 'tokens': (100, 300), 'sinks': True},
+  {'width': 576, 'v_width': 64},
+]  # fmt: skip
+
+SCHEMES = [
+  'alibi(learned=True)', 't5', 'gaussian', 'kerple', 'sandwich', 'dynamic_bias(width=32)', 'rope',
+  'pope', 'tener', 'transformer_xl', 'rope+alibi', 't5+kerple',
+]  # fmt: skip
+
+
+def scheme(compiler: Compiler, line: str):
+  """What the kernels of attention with a scheme use, in bfloat16, with all its gradients."""
+  import jax
+  import jax.numpy as jnp
+
+  import posjax
+  from posjax.kernels import fused, pallas_gpu, pallas_tpu
+
+  module = pallas_tpu if compiler.target == 'tpu' else pallas_gpu
+  fused.here = lambda: fused.Target(module)
+  one, dims = posjax.get(line), posjax.Dims(128, 4, 64, 2)
+  params = jax.eval_shape(lambda: posjax.init(one, jax.random.key(0), dims))
+  heads = lambda n: jax.ShapeDtypeStruct((1, 1024, n, 64), jnp.bfloat16)
+  pos = jax.ShapeDtypeStruct((1024,), jnp.int32)
+
+  def number(args, pos):
+    q, k, v, params = args
+    options = {'q_pos': pos, 'k_pos': pos, 'causal': True, 'implementation': 'pallas'}
+    return posjax.attend(q, k, v, one, params, **options).astype(jnp.float32).sum()
+
+  return compiler(jax.value_and_grad(number), (heads(4), heads(2), heads(2), params), pos)
+
+
+def main(target: str, what: str, dump: str) -> None:
+  compiler = Compiler(target, dump)
+  for case in CASES if what == 'kernels' else SCHEMES:
+    used = kernels(compiler, **case) if what == 'kernels' else scheme(compiler, case)
+    print(f'{compiler.device.device_kind}: {case}')
+    print(''.join(f'  {kernel}: {text}\n' for kernel, text in sorted(used.items())), flush=True)
+
+
+if __name__ == '__main__':
+  main(*sys.argv[1:])
