@@ -163,7 +163,7 @@ def test_segments_padding_and_rows_that_begin_elsewhere_are_the_references():
 
 @pytest.mark.usefixtures('alone')
 def test_bfloat16_is_summed_in_float32():
-  """Weights, outputs and cotangents are rounded to 8 bits on their way: three times half of 2^-7."""
+  """Weights, outputs and cotangents are rounded to 8 bits on their way: each by 2^-8 at most."""
   narrow = Case('alibi(learned=True)', 21, 29, dtype=jnp.bfloat16)
   wide = lambda x: x.astype(jnp.float32)
   found, near = (narrow.answer(way, causal=True) for way in ('pallas', 'dense'))
