@@ -45,8 +45,9 @@ class Plan(NamedTuple):
     return max(n for blocks in self[1:5] for n in blocks[:2])
 
 
-# By head width in 16-bit numbers, for the output, d_q, d_keys and d_table: queries and keys of a
-# block, warps, stages. Chosen by what the compiler says for an H100: next to nothing is spilled.
+# By head width in 16 bits, for the output, d_q, d_keys and d_table: queries and keys of a block,
+# warps, stages. Chosen by what the compiler says for an H100, where next to nothing is spilled; by
+# measured time not yet. float32 is multiplied without tensor cores, and takes the last line.
 _BLOCKS = {
   64: ((128, 64, 8, 3), (128, 64, 8, 2), (64, 128, 8, 2), (64, 64, 4, 2)),
   128: ((128, 64, 8, 3), (128, 32, 8, 2), (32, 128, 8, 2), (64, 64, 4, 2)),
@@ -66,8 +67,9 @@ def refusal(q: Array, k: Array, v: Array) -> str:
 
 def plan(rules: Rules, x: Problem, interpret: bool = False) -> Plan:
   """Blocks that fit the registers and the shared memory of a Hopper at the head width."""
-  width = max(_width(x.q.shape[-1]), _width(x.v.shape[-1])) * x.q.dtype.itemsize // 2
-  least = min((limit for limit in _BLOCKS if limit >= width), default=max(_BLOCKS))
+  width = max(_width(x.q.shape[-1]), _width(x.v.shape[-1]))
+  wide = x.q.dtype.itemsize > 2 or x.v.dtype.itemsize > 2
+  least = max(_BLOCKS) if wide else min(limit for limit in _BLOCKS if limit >= width)
   output, d_q, d_keys, d_table = (Blocks(*one) for one in _BLOCKS[least])
   return Plan(rules, output, d_q, d_keys, d_table, interpret)
 
