@@ -205,7 +205,7 @@ def _forward(plan: Plan, x: Operands, sides: Sides):
   """The output, and each row's logarithm of the sum of exponentials, [B, H, T]."""
 
   def fused():
-    problem = _problem(x, sides, _table(plan, x.params, sides))
+    problem = _problem(x, sides, _table(plan, x, x.params, sides))
     return plan.target.kernels.forward(_kernels(plan, problem), problem)
 
   def otherwise():
@@ -219,7 +219,7 @@ def _backward(plan: Plan, x: Operands, sides: Sides, out, log_sums, d_out) -> Op
   """The cotangents. The block-wise way computes its forward pass again."""
 
   def fused():
-    given, back = jax.vjp(lambda params: _table(plan, params, sides), x.params)
+    given, back = jax.vjp(lambda params: _table(plan, x, params, sides), x.params)
     problem = _problem(x, sides, given)
     delta = (out.astype(jnp.float32) * d_out.astype(jnp.float32)).sum(-1).swapaxes(1, 2)
     kernels = _kernels(plan, problem)
@@ -244,10 +244,12 @@ def _choose(plan, sides, fused, otherwise):
   return lax.cond(counting, fused, otherwise)
 
 
-def _table(plan: Plan, params: Params, sides: Sides):
+def _table(plan: Plan, x: Operands, params: Params, sides: Sides):
+  """The bias by distance of each head: [b, H, T + S - 1]. A bias may be one for all heads."""
   if plan.scheme.bias is None:
     return None
-  return table.table(plan.scheme.bias, params, sides.q_pos, sides.k_pos)
+  found = table.table(plan.scheme.bias, params, sides.q_pos, sides.k_pos)
+  return jnp.broadcast_to(found, (found.shape[0], x.q.shape[2], found.shape[2]))
 
 
 def _problem(x: Operands, sides: Sides, given) -> Problem:

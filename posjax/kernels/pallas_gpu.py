@@ -134,7 +134,6 @@ def _inputs(plan: Plan, x: Problem, d_out=None, log_sums=None, delta=None) -> In
   given = None
   if x.table is not None:
     given = table.padded(x.table, x.q.shape[1], x.k.shape[1], plan.multiple)
-    given = jnp.broadcast_to(given, (given.shape[0], x.q.shape[2], given.shape[2]))
   q, k, v = heads(x.q), heads(x.k), heads(x.v)
   inputs = Inputs(None, q, k, v, each(x.q_tokens), each(x.k_tokens), given, x.sinks)
   if d_out is None:

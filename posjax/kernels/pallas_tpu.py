@@ -106,7 +106,6 @@ def _inputs(plan: Plan, x: Problem, d_out=None, log_sums=None, delta=None) -> In
 def _sheared(plan: Plan, x: Problem, given: Array):
   """The padded table, by falling place of the key, 8 times: row r begins r entries later."""
   falling = _mirrored(table.padded(given, x.q.shape[1], x.k.shape[1], plan.block))
-  falling = jnp.broadcast_to(falling, (falling.shape[0], x.q.shape[2], falling.shape[2]))
   return jnp.stack([jnp.roll(falling, r, -1) for r in range(ROWS)], -2)
 
 

@@ -9,6 +9,7 @@ import importlib.util
 import os
 import pathlib
 import re
+import shutil
 import subprocess
 import sys
 
@@ -74,8 +75,7 @@ class Compiler:
     """What each kernel of the compiled function uses."""
     import jax
 
-    for old in glob.glob(f'{self.dump}/*'):
-      os.remove(old)
+    shutil.rmtree(self.dump)
     lowered = jax.jit(function).trace(*jax.tree.map(self.like, args))
     compiled = lowered.lower(lowering_platforms=(self.target,)).compile()
     temporary = f'{compiled.memory_analysis().temp_size_in_bytes / 2**20:.1f} MiB'
