@@ -93,14 +93,13 @@ def attend(
 
 
 def here() -> Target | None:
-  """The kernels for this process' default device, if there are any.
+  """The kernels for this process' default backend, if there are any: for TPUs, and Hopper GPUs.
 
-  For TPUs, and for NVIDIA GPUs of compute capability 8 (Ampere) or more.
+  Blocks were chosen, and seen to compile, for the shared memory of Hopper (compute capability 9).
   """
   if jax.default_backend() == 'tpu':
     return Target(importlib.import_module('posjax.kernels.pallas_tpu'))
-  major = str(getattr(jax.devices()[0], 'compute_capability', '')).partition('.')[0]
-  if major.isdigit() and int(major) >= 8:  # of another maker's, it is a name
+  if str(getattr(jax.devices()[0], 'compute_capability', '')).startswith('9.'):
     return Target(importlib.import_module('posjax.kernels.pallas_gpu'))
   return None
 
@@ -135,7 +134,7 @@ def chosen(
   Example:
     >>> x, pos = jnp.ones((1, 4, 2, 8)), jnp.arange(4)
     >>> chosen(x, x, x, Scheme(), {}, q_pos=pos, k_pos=pos)
-    'blockwise: there is no TPU, nor an NVIDIA GPU of compute capability 8 or more'
+    'blockwise: there is no TPU and no Hopper GPU'
   """
   q_side = side('q', q, scheme, scheme.query, params, q_pos, q_at, q_order, None)
   k_side = side('k', k, scheme, scheme.key, params, k_pos, k_at, k_order, None)
@@ -166,7 +165,7 @@ def _refusal(target, scheme: Scheme, q: Side, k: Side, v: Array, mask, dropout_r
     if _counts(q.pos, k.pos) is False:
       return 'the bias is of ids that do not count up by one'
   if target is None:
-    return 'there is no TPU, nor an NVIDIA GPU of compute capability 8 or more'
+    return 'there is no TPU and no Hopper GPU'
   return target.kernels.refusal(q.placed, k.placed, v)
 
 
