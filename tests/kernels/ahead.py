@@ -75,7 +75,7 @@ class Compiler:
     """What each kernel of the compiled function uses."""
     import jax
 
-    shutil.rmtree(self.dump)
+    shutil.rmtree(self.dump, ignore_errors=True)
     lowered = jax.jit(function).trace(*jax.tree.map(self.like, args))
     compiled = lowered.lower(lowering_platforms=(self.target,)).compile()
     temporary = f'{compiled.memory_analysis().temp_size_in_bytes / 2**20:.1f} MiB'
