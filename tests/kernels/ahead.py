@@ -4,6 +4,7 @@ No device is needed, but the wheels of its compiler: libtpu; or jax-cuda12-plugi
 and nvidia-cuda-nvcc-cu12. `pallas_ahead_test` runs it, in a process with `environment`.
 """
 
+import contextlib
 import glob
 import importlib.util
 import os
@@ -76,11 +77,22 @@ class Compiler:
     import jax
 
     shutil.rmtree(self.dump, ignore_errors=True)
-    lowered = jax.jit(function).trace(*jax.tree.map(self.like, args))
-    compiled = lowered.lower(lowering_platforms=(self.target,)).compile()
+    with self._described():
+      traced = jax.jit(function).trace(*jax.tree.map(self.like, args))
+      compiled = traced.lower(lowering_platforms=(self.target,)).compile()
     temporary = f'{compiled.memory_analysis().temp_size_in_bytes / 2**20:.1f} MiB'
     kernels = self._tpu(compiled) if self.target == 'tpu' else self._cuda()
     return kernels | {'temporary memory': temporary}
+
+  def _described(self):
+    """Pallas' Triton backend asks for the GPU when it lowers, since jax 0.11."""
+    from jax.sharding import AbstractDevice, AbstractMesh, AxisType, use_abstract_mesh
+
+    if self.target == 'tpu':
+      return contextlib.nullcontext()
+    device = AbstractDevice(self.device.device_kind, 132, platform='gpu')
+    mesh = AbstractMesh((1,), ('one',), axis_types=(AxisType.Auto,), abstract_device=device)
+    return use_abstract_mesh(mesh)
 
   def _tpu(self, compiled) -> dict[str, str]:
     found = {}
@@ -92,26 +104,28 @@ class Compiler:
     return found
 
   def _cuda(self) -> dict[str, str]:
-    thunks = ''.join(
-      pathlib.Path(p).read_text() for p in glob.glob(f'{self.dump}/*thunk_sequence.txt')
-    )
-    found = {}
-    for path in glob.glob(f'{self.dump}/*.ptx'):
-      text = pathlib.Path(path).read_text()
-      name = re.search(r'entry (\w+)\(', text)
-      shape = name and re.search(rf' {name[1]} .*threads: \[(\d+).*shared_memory: (\d+)', thunks)
-      if not shape or name[1] not in KERNELS:
-        continue
-      command = ['ptxas', '-v', '-arch=sm_90a', path, '-o', os.devnull]
-      said = subprocess.run(command, capture_output=True, text=True, check=True).stderr
-      registers = re.search(r'Used (\d+) registers', said)[1]
-      spilled = re.search(r'(\d+) bytes spill stores', said)[1]
-      units = text.count('wgmma.mma') or f'{text.count("mma.sync")} mma.sync, no'
-      found[name[1]] = (
-        f'{shape[1]} threads, {registers} registers, {spilled} bytes spilled, '
-        f'{int(shape[2]) / 1024:.0f} KiB of shared memory, {units} wgmma'
-      )
+    """From what XLA dumps: that of jax 0.11 has no assembly, so no registers."""
+    read = lambda end: [pathlib.Path(p).read_text() for p in glob.glob(f'{self.dump}/*{end}')]
+    launched = r' (\w+) grid: .* threads: \[(\d+).* shared_memory: (\d+)'
+    found = {
+      name: f'{threads} threads, {int(shared) / 1024:.0f} KiB of shared memory'
+      for name, threads, shared in re.findall(launched, ''.join(read('thunk_sequence.txt')))
+      if name in KERNELS
+    }
+    for assembly in read('.ptx'):
+      name = re.search(r'entry (\w+)\(', assembly)
+      if name and name[1] in found:
+        found[name[1]] += _assembled(assembly)
     return found
+
+
+def _assembled(assembly: str) -> str:
+  command = ['ptxas', '-v', '-arch=sm_90a', '-', '-o', os.devnull]
+  done = subprocess.run(command, input=assembly, capture_output=True, text=True, check=True)
+  registers = re.search(r'Used (\d+) registers', done.stderr)[1]
+  spilled = re.search(r'(\d+) bytes spill stores', done.stderr)[1]
+  products = ', '.join(f'{assembly.count(n)} {n}' for n in ('wgmma.mma', 'mma.sync'))
+  return f', {registers} registers, {spilled} bytes spilled, {products}'
 
 
 KERNELS = ('forward', 'd_q', 'd_keys', 'd_table')
