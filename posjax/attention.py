@@ -121,7 +121,9 @@ def dense(
 ) -> Inexact[Array, 'B T H E']:
   """The reference: every logit at once. `Side`s hold the result of place 2."""
   seen = tile.visible(q, k, rules, mask)
-  logits = tile.scores(scheme, params, q, k, rules, seen)
+  by_distance = tile.bias(scheme.bias, params, q.pos, k.pos) if scheme.bias else None
+  logits = tile.content(q, k, rules)
+  logits = tile.scores(scheme, params, logits, q, k, rules, seen, by_distance)
   weights = jnp.where(seen, _softmax(logits, sinks), 0)
   if rules.dropout_rate:
     heads = (logits.shape[0], logits.shape[1])

@@ -1,8 +1,8 @@
 """A cache of keys and values that knows its positions: pure functions, prefill and decoding alike.
 
-A slot holds what its token brought: k before place 2, v, what `prepare` said (`at`), ids, order and
-segment. Place 2 acts at every call, which is exact because `at` lies beside k. Empty slots have
-segment 0, which nothing sees.
+A slot holds what its token brought: k, v, what `prepare` said (`at`), ids, order and segment. k is
+what `placed` says: after place 2, or before it, and place 2 then acts at every call, which is exact
+because `at` lies beside k. Empty slots have segment 0, which nothing sees.
 
 Without a window, token i lies in slot i. With one, the cache is a ring: token i lies in slot
 i mod C and replaces the token that left the window; visibility comes from order, never from slots.
@@ -14,14 +14,14 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Inexact, Int, Num
 
-from posjax.scheme import At, Dims, Ids, Scheme, declares, init
+from posjax.scheme import At, Dims, Ids, Params, Scheme, declares, init
 
 
 class Cache(NamedTuple):
   """C slots for each row. A tree of arrays, to be carried through jit and scan.
 
   Attributes:
-    k: keys before place 2.
+    k: keys, after place 2, which may widen them, or before it: see `placed`.
     v: values.
     at: what the scheme's `prepare` returned, leaves [B, C, ...]; None where it has none.
     pos: ids, [B, C] or [B, C, n].
@@ -30,7 +30,7 @@ class Cache(NamedTuple):
     length: tokens seen so far.
   """
 
-  k: Inexact[Array, 'B C K D']
+  k: Inexact[Array, 'B C K Wider']
   v: Inexact[Array, 'B C K D']
   at: At
   pos: Num[Array, 'B C *n']
@@ -72,10 +72,12 @@ def empty(
   axes = scheme.axes if axes is None else axes
   heads = (batch, capacity, dims.num_kv_heads or dims.num_heads, dims.head_dim)
   pos = jnp.zeros((batch, capacity, axes) if axes > 1 else (batch, capacity), pos_dtype)
+  v = jnp.zeros(heads, dtype)
+  k, at = _empty_k_and_at(scheme, dims, v, pos)
   return Cache(
-    k=jnp.zeros(heads, dtype),
-    v=jnp.zeros(heads, dtype),
-    at=_no_at(scheme, dims, pos),
+    k=k,
+    v=v,
+    at=at,
     pos=pos,
     order=jnp.zeros((1, capacity), jnp.int32),
     segments=jnp.zeros((batch, capacity), jnp.int32),
@@ -83,17 +85,19 @@ def empty(
   )
 
 
-def _no_at(scheme: Scheme, dims: Dims, pos: Ids) -> At:
-  """Zeros in the form of what `prepare` returns."""
-  if not declares(scheme, 'prepare'):
-    return None
+def _empty_k_and_at(scheme: Scheme, dims: Dims, raw: Array, pos: Ids) -> tuple[Array, At]:
+  """Zeros in the form of what `placed` and `prepare` return."""
 
-  def prepared(key, x, pos):
-    return scheme.prepare(init(scheme, key, dims), x, pos, None)[1]
+  def kept(key, x, k, pos):
+    params, at = scheme.prepare(init(scheme, key, dims), x, pos, None)
+    return placed(scheme, params, k, at)[1], at
 
+  if not (declares(scheme, 'key') or declares(scheme, 'prepare')):
+    return raw, None
   x = jax.ShapeDtypeStruct((*pos.shape[:2], dims.width), jnp.result_type(float))
-  at = jax.eval_shape(prepared, jax.random.key(0), x, pos)
-  return jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), at)
+  k, at = jax.eval_shape(kept, jax.random.key(0), x, raw, pos)
+  at = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), at)
+  return jnp.zeros(k.shape, raw.dtype), at if declares(scheme, 'prepare') else None
 
 
 def last(cache: Cache) -> At:
@@ -102,9 +106,36 @@ def last(cache: Cache) -> At:
   return jax.tree.map(lambda leaf: jnp.take(leaf, slot, axis=1, mode='clip'), cache.at)
 
 
+def placed(
+  scheme: Scheme, params: Params, k: Inexact[Array, 'B T K D'], at: At
+) -> tuple[bool, Inexact[Array, 'B T K Wider']]:
+  """`(done, k)`: keys as the cache holds them, and whether place 2 is done with.
+
+  They are placed once, when they come, unless place 3 wants them raw or place 2 makes them more
+  than twice as wide: then they are kept as they are, and placed anew at every call.
+
+  Args:
+    scheme: any scheme.
+    params: as from its `prepare`.
+    k: keys of new tokens.
+    at: what `prepare` said of them; their ids where the scheme has none.
+
+  Example:
+    >>> turning = Scheme(key=lambda params, k, at: 2 * k)
+    >>> done, k = placed(turning, {}, jnp.ones((1, 1, 1, 1)), jnp.zeros((1, 1)))
+    >>> done, float(k[0, 0, 0, 0])
+    (True, 2.0)
+  """
+  if declares(scheme, 'logits') or not declares(scheme, 'key'):
+    return False, k
+  turned = scheme.key(params, k, at)
+  few = turned.shape[-1] <= 2 * k.shape[-1]
+  return few, turned if few else k
+
+
 def append(
   cache: Cache,
-  k: Inexact[Array, 'B T K D'],
+  k: Inexact[Array, 'B T K Wider'],
   v: Inexact[Array, 'B T K D'],
   at: At,
   pos: Num[Array, 'B T *n'],
@@ -120,7 +151,7 @@ def append(
 
   Args:
     cache: the tokens so far.
-    k: keys of the new tokens, before place 2.
+    k: keys of the new tokens, as `placed` gives them.
     v: values; stored, as k, in the cache's dtype.
     at: what `prepare` returned for them, given `last(cache)`; None where the scheme has none.
     pos: their ids.

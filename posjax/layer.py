@@ -249,20 +249,26 @@ def extend(
     order=cache.length + jnp.arange(tokens, dtype=jnp.int32),
   )
   params, new = _prepare(layer.scheme, params, new, caches.last(cache))
-  seen, stored = caches.append(
-    cache,
-    heads.k,
-    heads.v,
-    new.at,
-    new.pos,
-    segments,
-    window=layer.window,
-    sorted_slots='S' in layer.scheme.whole,
-  )
+  layer, heads = _place(layer, params, heads, new)
+  brought = heads.k, heads.v, new.at, new.pos, segments
+  sorted_slots = 'S' in layer.scheme.whole
+  seen, stored = caches.append(cache, *brought, window=layer.window, sorted_slots=sorted_slots)
   out = _attend(layer, params, Heads(heads.q, seen.k, seen.v), new, seen, sinks=sinks)
   if layer.window is None:  # dynamic_update_slice would have clamped, and silently
     out = jnp.where(stored.length > cache.k.shape[1], jnp.nan, out)
   return out.astype(heads.v.dtype), stored
+
+
+def _place(layer: Layer, params: Params, heads: Heads, new: Tokens) -> tuple[Layer, Heads]:
+  """What is left of the layer, and its heads after place 2, where the cache keeps placed keys."""
+  at = new.pos if new.at is None else new.at
+  done, k = caches.placed(layer.scheme, params, heads.k, at)
+  if not done:
+    return layer, heads
+  rest = layer.scheme._replace(query=Scheme().query, key=Scheme().key)
+  scale = heads.q.shape[-1] ** -0.5 if layer.scale is None else layer.scale  # of raw heads
+  heads = Heads(layer.scheme.query(params, heads.q, at), k, heads.v)
+  return layer._replace(scheme=rest, scale=scale), heads
 
 
 def _check_causal(layer: Layer) -> None:

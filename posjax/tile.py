@@ -13,38 +13,44 @@ from jaxtyping import Array, Bool, Float, Inexact
 
 from posjax.border import Rules, Side
 from posjax.heads import product
-from posjax.scheme import Ids, Params, PRNGKey, Scheme
+from posjax.scheme import Ids, Params, PRNGKey, Scheme, declares
 
 UNSEEN = -1e30  # the logit of a pair that must not meet: finite, so that gradients are too
+
+
+def content(q: Side, k: Side, rules: Rules) -> Inexact[Array, 'B H T S']:
+  """The logits of place 2: scaled products of the placed heads."""
+  return product(q.placed, k.placed) * rules.scale
 
 
 def scores(
   scheme: Scheme,
   params: Params,
+  logits: Inexact[Array, 'B H T S'],
   q: Side,
   k: Side,
   rules: Rules,
   seen: Bool[Array, 'b h T S'],
-  by_distance: Callable[..., Array] | None = None,
+  by_distance: Float[Array, 'bias_b bias_h T S'] | None = None,
 ) -> Float[Array, 'B H T S']:
-  """The logits, those of unseen pairs at -1e30.
+  """What place 3 and the rules make of the logits; those of unseen pairs at -1e30.
 
   Args:
     scheme: any scheme.
     params: its parameters.
+    logits: of place 2, see `content`.
     q: the queries.
     k: the keys.
-    rules: scale and logit cap.
+    rules: the logit cap.
     seen: which pairs may meet.
-    by_distance: how a scheme's bias is evaluated; `bias` below, unless there is a better way.
+    by_distance: the scheme's bias; None where it has none.
   """
-  logits = product(q.placed, k.placed) * rules.scale  # place 2 is in `placed`
   if 'S' in scheme.whole:
     logits = jnp.where(seen, logits, UNSEEN)
-  logits = scheme.logits(params, logits, q.raw, k.raw, q.at, k.at)  # place 3
-  if scheme.bias is not None:
-    # Place 3, by distance alone.
-    logits = logits + (by_distance or bias)(scheme.bias, params, q.pos, k.pos)
+  if declares(scheme, 'logits'):
+    logits = scheme.logits(params, logits, q.raw, k.raw, q.at, k.at)
+  if by_distance is not None:
+    logits = logits + by_distance
   if jnp.iscomplexobj(logits):
     raise ValueError('The logits of complex q and k are complex, and no scheme makes them real.')
   if rules.logit_cap is not None:

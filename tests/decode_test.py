@@ -184,6 +184,35 @@ def test_a_bfloat16_layer_decodes_near_the_float32_one():
   assert error(found.astype(jnp.float32), full(layer(CHAINED), x, pos)) < 0.03
 
 
+@pytest.mark.parametrize(
+  ('widen', 'add_logits', 'tokens', 'width'),
+  [(1, False, 1, 6), (2, False, 1, 12), (3, False, LENGTH, 6), (1, True, LENGTH, 6)],
+)
+def test_keys_are_placed_once_unless_they_widen_a_lot_or_are_wanted_raw(
+  widen, add_logits, tokens, width
+):
+  """`key` is called with one token, or with all slots; the cache is as wide as what it keeps."""
+  seen = []
+
+  def key(params, k, at):
+    seen.append(k.shape[1])
+    return jnp.concatenate([k * (1 + at[..., None, None])] * widen, axis=-1)
+
+  def query(params, q, at):
+    return jnp.concatenate([q / (1 + at[..., None, None])] * widen, axis=-1)
+
+  def logits(params, logits, q, k, q_at, k_at):
+    return logits + jnp.repeat(k[..., 0], 2, axis=-1).swapaxes(1, 2)[:, :, None]
+
+  scheme = posjax.Scheme(query=query, key=key, axes=1)
+  one = layer(scheme._replace(logits=logits) if add_logits else scheme)
+  x, pos = stream(scheme)
+  assert one.init_cache(BATCH, LENGTH).k.shape[-1] == width
+  found = by_chunks(one, x, pos, (1,) * LENGTH, LENGTH)
+  assert seen[-1] == tokens
+  assert error(found, full(one, x, pos)) < TOLERANCE
+
+
 def test_new_ids_and_lengths_do_not_retrace():
   one, traces = layer(SCHEMES['rope']), []
 

@@ -1,11 +1,36 @@
-"""Cutting what travels with tokens into tiles, and gluing the answers together again."""
+"""Cutting what travels with tokens into tiles, and gluing the answers together again.
+
+Heads are cut with their width before their tokens: the order in which every product of two tiles,
+of the forward and of the backward pass, runs fastest on CPU. K key heads; each is shared by G
+query heads, whose tokens lie side by side.
+"""
 
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 from jax import lax
-from jaxtyping import Array, Bool
+from jaxtyping import Array, Bool, Inexact
+
+
+def cut_heads(
+  x: Inexact[Array, 'B T H D'], size: int, kv_heads: int
+) -> Inexact[Array, 'tiles B K D Gsize']:
+  """Heads in tiles of `size` tokens, padded with zeros."""
+  batch, length, heads, width = x.shape
+  x = jnp.pad(x, [(0, 0), (0, -length % size), (0, 0), (0, 0)])
+  groups = heads // kv_heads
+  x = x.reshape(batch, -1, size, kv_heads, groups, width).transpose(1, 0, 3, 5, 4, 2)
+  return x.reshape(*x.shape[:4], groups * size)
+
+
+def glue_rows(
+  x: Inexact[Array, 'tiles B K Gsize E'], length: int, heads: int
+) -> Inexact[Array, 'B T H E']:
+  """Rows of the output, one for each query, as heads."""
+  tiles, batch, _, _, width = x.shape
+  x = x.reshape(tiles, batch, heads, -1, width).transpose(1, 0, 3, 2, 4)
+  return lax.slice_in_dim(x.reshape(batch, -1, heads, width), 0, length, axis=1)
 
 
 def cut_tokens(tree: Any, size: int) -> Any:
@@ -30,11 +55,3 @@ def cut_mask(mask: Bool[Array, 'b h T S'] | None, queries: int, keys: int):
   mask = jnp.pad(mask, [(0, 0), (0, 0), (0, short[0]), (0, short[1])])
   mask = mask.reshape(batch, heads, -1, queries, mask.shape[3] // keys, keys)
   return mask.transpose(2, 4, 0, 1, 3, 5)
-
-
-def glue_tokens(x, length: int):
-  """[tiles, B, size, ...] as [B, length, ...]; [tiles, size] as [length]."""
-  axis = min(1, x.ndim - 2)
-  x = jnp.moveaxis(x, 0, axis)
-  x = x.reshape(*x.shape[:axis], -1, *x.shape[axis + 2 :])
-  return lax.slice_in_dim(x, 0, length, axis=axis)

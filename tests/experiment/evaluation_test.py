@@ -1,4 +1,4 @@
-"""Losses, scores by length, and samples, against what can be counted by hand."""
+"""Losses and scores by length, against what can be counted by hand, and what tasks refuse."""
 
 import jax
 import jax.numpy as jnp
@@ -10,9 +10,7 @@ import posjax
 from posjax.experiment import sharding
 from posjax.experiment.data.pipeline import windows
 from posjax.experiment.evaluation import evaluate
-from posjax.experiment.generate import generate
 from posjax.experiment.losses import mean_loss, next_token
-from posjax.experiment.models.transformer import Transformer
 from posjax.experiment.tasks import get_task
 from posjax.experiment.tasks.language_modelling import cut, evaluation_lengths
 
@@ -121,36 +119,6 @@ def test_rows_that_fill_up_a_batch_for_many_devices_count_for_nothing():
   scores = [evaluate(task, graph, state, 4, mesh, jax.random.key(0)) for mesh in (one, many)]
   assert scores[0].tokens == scores[1].tokens
   assert scores[0].loss == pytest.approx(scores[1].loss, rel=1e-5)
-
-
-def test_greedy_generation_through_the_cache_is_that_of_full_passes():
-  model = Transformer(7, posjax.get('rope+alibi'), **MODEL, rngs=nnx.Rngs(1))
-  prompt = jnp.array([[1, 2, 3], [6, 5, 4]])
-  said = generate(model, prompt, 5, jax.random.key(0), temperature=0.0)
-  tokens = prompt
-  for _ in range(5):
-    logits = model(tokens, jnp.arange(tokens.shape[1]))
-    tokens = jnp.concatenate([tokens, logits[:, -1:].argmax(-1)], axis=1)
-  np.testing.assert_array_equal(said, tokens[:, 3:])
-
-
-def test_samples_follow_the_model_and_the_key():
-  model = Transformer(3, posjax.get('none'), **MODEL, rngs=nnx.Rngs(1))
-  prompt = jnp.zeros((2000, 1), jnp.int32)
-  said = generate(model, prompt, 1, jax.random.key(0))[:, 0]
-  expected = jax.nn.softmax(model(prompt[:1], jnp.arange(1))[0, 0])
-  np.testing.assert_allclose(np.bincount(said, minlength=3) / 2000, expected, atol=0.05)
-  np.testing.assert_array_equal(said, generate(model, prompt, 1, jax.random.key(0))[:, 0])
-
-
-@pytest.mark.parametrize(
-  ('prompt', 'length', 'temperature'), [(0, 1, 1.0), (1, 0, 1.0), (1, 1, -1.0)]
-)
-def test_generation_without_a_prompt_or_a_length_is_refused(prompt, length, temperature, unchecked):
-  model = Transformer(3, posjax.get('none'), **MODEL, rngs=nnx.Rngs(1))
-  tokens = jnp.zeros((1, prompt), jnp.int32)
-  with pytest.raises(ValueError, match='needs a prompt, a length of at least 1'):
-    generate(model, tokens, length, jax.random.key(0), temperature=temperature)
 
 
 @pytest.mark.parametrize(

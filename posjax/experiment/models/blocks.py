@@ -200,11 +200,19 @@ class Stack(nnx.Module):
     graph, state = nnx.split(self.periods)
     blocks = nnx.merge(graph, jax.tree.map(lambda leaf: leaf[0], state))
     # A layer with a window needs a ring as long as that, however few tokens will come.
-    layers = [block.attention for block in blocks]
     empty = tuple(
-      layer.init_cache(batch, None if layer.layer.window else capacity) for layer in layers
+      layer.init_cache(
+        batch, None if layer.layer.window else capacity, pos_dtype=_ids_dtype(layer.layer.scheme)
+      )
+      for layer in (block.attention for block in blocks)
     )
     return jax.tree.map(lambda leaf: jnp.stack([leaf] * self.repeats), empty)
+
+
+def _ids_dtype(scheme: Scheme) -> Any:
+  """What place 0 makes of int32 ids: some schemes place tokens between two."""
+  pos = jax.ShapeDtypeStruct((1,), jnp.int32)
+  return jax.eval_shape(lambda pos: scheme.ids(pos, None), pos).dtype
 
 
 def _read(cross: Attention, memory: Memory, segments, key, x: Array) -> Array:

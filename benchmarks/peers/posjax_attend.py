@@ -1,0 +1,24 @@
+"""`posjax.attend`; `way` is its `implementation`."""
+
+import jax.numpy as jnp
+
+import posjax
+from benchmarks.peers import compiled
+from benchmarks.peers.compiled import inputs
+from benchmarks.spec import Attention, Built
+
+__all__ = ['build', 'inputs']
+
+
+def build(spec: Attention, given: compiled.Inputs) -> Built:
+  """Compiles it."""
+
+  def attention(scheme, params, q, k, v, pos):
+    x = jnp.zeros((*pos.shape, spec.heads * spec.width))  # what gates would read
+    params, at = scheme.prepare(params, x, pos, None)
+    sides = {'q_pos': pos, 'k_pos': pos, 'q_at': at, 'k_at': at}
+    return posjax.attend(
+      q, k, v, scheme, params, causal=True, implementation=spec.way or None, **sides
+    )
+
+  return compiled.built(spec, given, attention)

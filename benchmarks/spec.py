@@ -1,0 +1,109 @@
+"""What is measured: the sizes, and the numbers that every peer gets alike."""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+
+
+class Unable(Exception):
+  """A peer cannot do what is asked, here; the text says why."""
+
+
+class Absent(Unable):
+  """The same for all cases of a peer: a library or a device is missing, or lacks the data type."""
+
+
+class Attention(NamedTuple):
+  """Causal attention of one row.
+
+  Attributes:
+    scheme: a line of `posjax.get`.
+    way: which of a peer's ways to compute it; '' where it has one.
+    length: tokens.
+    heads: H.
+    width: D, of a head.
+    dtype: of q, k and v; parameters are float32.
+    backward: whether the gradients of q, k, v and all parameters are computed too.
+  """
+
+  scheme: str
+  way: str
+  length: int
+  heads: int = 8
+  width: int = 64
+  dtype: str = 'float32'
+  backward: bool = True
+
+  @property
+  def plane(self) -> int:
+    """Bytes of one float32 array [H, T, S]."""
+    return 4 * self.heads * self.length**2
+
+
+class Step(NamedTuple):
+  """One training step of a causal decoder, AdamW and all, in float32."""
+
+  scheme: str
+  way: str
+  length: int
+  layers: int = 6
+  heads: int = 8
+  width: int = 256  # of the model
+  ff_width: int = 1024
+  vocab: int = 256
+
+  @property
+  def plane(self) -> int:
+    """Bytes of one float32 array [H, T, S]."""
+    return 4 * self.heads * self.length**2
+
+
+SPECS = {spec.__name__: spec for spec in (Attention, Step)}
+LEARNING_RATE = 1e-3
+
+
+class Built(NamedTuple):
+  """What a peer made ready.
+
+  Attributes:
+    run: does it once, waits for the end, and returns what was computed.
+    temporary: bytes, the compiler's own figure for what a run holds; None where there is none.
+    device_peak: bytes, the most that the accelerator has held; None on a CPU.
+    parameters: how many numbers are trained.
+  """
+
+  run: Callable[[], Any]
+  temporary: int | None = None
+  device_peak: Callable[[], int | None] = lambda: None
+  parameters: int = 0
+
+
+def heads(spec: Attention) -> list[np.ndarray]:
+  """q, k, v and the cotangent of the output, each [1, T, H, D], float32."""
+  shape = (4, 1, spec.length, spec.heads, spec.width)
+  return list(np.random.default_rng(0).standard_normal(shape, np.float32))
+
+
+def tokens(spec: Step) -> np.ndarray:
+  """[1, T + 1] token numbers: inputs, and targets one later."""
+  return np.random.default_rng(0).integers(0, spec.vocab, (1, spec.length + 1), np.int32)
+
+
+def buckets(length: int) -> np.ndarray:
+  """T5's buckets of the distances 0 .. length - 1, of its 32 up to 128 tokens, as published."""
+  distance = np.arange(length)
+  far = 16 + (np.log(np.maximum(distance, 1) / 16) / np.log(128 / 16) * 16).astype(int)
+  return np.where(distance < 16, distance, np.minimum(far, 31)).astype(np.int32)
+
+
+def slopes(count: int) -> np.ndarray:
+  """ALiBi's, for a power of two of heads."""
+  if count & (count - 1):
+    raise Unable(f'the slopes here are for a power of two of heads, not for {count}')
+  return (2.0 ** (-8 * np.arange(1, count + 1) / count)).astype(np.float32)
+
+
+def table(count: int) -> np.ndarray:
+  """A T5 table [32, H]."""
+  return 0.1 * np.random.default_rng(1).standard_normal((32, count), np.float32)

@@ -1,0 +1,61 @@
+"""Where ids count up by one, T queries and S keys have T + S - 1 distances, not T S.
+
+What is known of each distance is laid out as a tile here, by padding, slicing and reshaping alone,
+so that derivatives are no scatters. Distances fall: T - 1 .. -(S - 1), so that [t, s] has t - s.
+"""
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Num
+
+
+def layout(strip: Num[Array, '*rest N'], queries: int) -> Num[Array, '*rest T S']:
+  """A number for each distance, as a tile.
+
+  Args:
+    strip: N = T + S - 1 numbers, by falling distance.
+    queries: T.
+
+  Example:
+    >>> layout(jnp.array([1, 0, -1]), 2)
+    Array([[ 0, -1],
+           [ 1,  0]], dtype=int32)
+  """
+  *rest, length = strip.shape
+  return shift(jnp.broadcast_to(strip[..., None, :], (*rest, queries, length)))
+
+
+def shift(rows: Num[Array, '*rest T N']) -> Num[Array, '*rest T S']:
+  """Each query's own number for each distance, as a tile: Transformer-XL's relative shift.
+
+  Reference: Dai et al. 2019, https://arxiv.org/abs/1901.02860, appendix B.
+
+  Args:
+    rows: for each query N = T + S - 1 numbers, by falling distance.
+
+  Example:
+    >>> shift(jnp.array([[11, 10, 9], [21, 20, 19]]))
+    Array([[10,  9],
+           [21, 20]], dtype=int32)
+  """
+  *rest, queries, length = rows.shape
+  # Rows of N - 1 numbers: each begins one number earlier than the row above it.
+  flat = rows.reshape(*rest, queries * length)[..., queries - 1 :]
+  flat = flat[..., : queries * (length - 1)]
+  if length == 1:
+    return rows
+  return flat.reshape(*rest, queries, length - 1)[..., : length - queries + 1]
+
+
+def along(tile: Num[Array, '*rest T S']) -> Num[Array, '*rest N']:
+  """Sums over the pairs of each distance: the transpose of `layout`.
+
+  Example:
+    >>> along(jnp.array([[10.0, 9.0], [21.0, 20.0]]))
+    Array([21., 30.,  9.], dtype=float32)
+  """
+  queries, keys = tile.shape[-2:]
+  rows = jax.ShapeDtypeStruct((*tile.shape[:-1], queries + keys - 1), tile.dtype)
+  (rows,) = jax.linear_transpose(shift, rows)(tile)
+  # A product with ones: summing along an axis that is not the last is slow on CPU.
+  return (jnp.ones((*rows.shape[:-2], 1, queries), tile.dtype) @ rows)[..., 0, :]
