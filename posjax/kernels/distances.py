@@ -5,6 +5,7 @@ at those, outside the tiles, so that JAX differentiates the table; a tile reads 
 the same along a diagonal of tiles. For any other ids a tile evaluates its pairs.
 """
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
@@ -12,7 +13,7 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Bool, Float, Num
 
-from posjax.scheme import BiasFn, Ids, Params
+from posjax.scheme import Ids, Params
 from posjax.toeplitz import along, layout
 
 
@@ -24,7 +25,7 @@ class Table(NamedTuple):
 
 
 def tabulate(
-  bias: BiasFn, params: Params, q_pos: Ids, k_pos: Ids, queries: int, keys: int
+  bias: Callable[..., Array], params: Params, q_pos: Ids, k_pos: Ids, queries: int, keys: int
 ) -> Table | None:
   """The table, or None where a table of these ids would not do, or not help.
 

@@ -5,8 +5,8 @@ gives the gradients of those three; XLA differentiates the rest. What the kernel
 computed block-wise: `chosen` says why.
 
 A table asks for ids that count up by one. In a compiled program that is known only when it runs,
-so a test there chooses between the kernel and the block-wise way, as `strip` does for a tile: any
-ids are exact. Without a bias there is no table, and nothing to test.
+so a test there chooses between the kernel and the block-wise way: any ids are exact. Without a
+bias there is no table, and nothing to test.
 """
 
 import functools
@@ -21,6 +21,7 @@ from jaxtyping import Array, Bool, Float, Inexact
 
 from posjax.border import Rules, Side, side
 from posjax.kernels import blockwise, table
+from posjax.kernels.distances import counts_up
 from posjax.kernels.flash import Problem, Tokens
 from posjax.scheme import Ids, Params, PRNGKey, Scheme, declares
 
@@ -173,7 +174,7 @@ def _counts(q_pos: Ids, k_pos: Ids) -> bool | None:
   """Whether each row counts up by one; None where that is known only when the program runs."""
   if isinstance(q_pos, jax.core.Tracer) or isinstance(k_pos, jax.core.Tracer):
     return None
-  return bool(table.contiguous(q_pos) & table.contiguous(k_pos))
+  return bool(counts_up(q_pos) & counts_up(k_pos))
 
 
 def _tokens(side: Side) -> Tokens:
@@ -239,7 +240,7 @@ def _backward(plan: Plan, x: Operands, sides: Sides, out, log_sums, d_out) -> Op
 def _choose(plan, sides, fused, otherwise):
   if plan.counting:
     return fused()
-  counting = table.contiguous(sides.q_pos) & table.contiguous(sides.k_pos)
+  counting = counts_up(sides.q_pos) & counts_up(sides.k_pos)
   return lax.cond(counting, fused, otherwise)
 
 
