@@ -9,7 +9,7 @@ from typing import Any
 
 import jax
 
-from posjax.scheme import At, Scheme, declares
+from posjax.scheme import At, Relative, Scheme, declares
 
 
 def chain(*schemes: Scheme) -> Scheme:
@@ -120,6 +120,19 @@ def _chain_values(parts):
   return values
 
 
+def _chain_relative(parts):
+  """That of the only member with place 2; others would turn what it adds to the heads."""
+  turning = [i for i, p in enumerate(parts) if declares(p, 'query') or declares(p, 'key')]
+  if len(turning) > 1:
+    return None
+  of, i = parts[turning[0]].relative, turning[0]
+  return Relative(
+    content=lambda params, q: of.content(params[i], q),
+    heads=lambda params, q: of.heads(params[i], q),
+    vectors=lambda params, distance: of.vectors(params[i], distance),
+  )
+
+
 _CHAINED: dict[str, Callable[[tuple[Scheme, ...]], Any]] = {
   'ids': _chain_ids,
   'init_model': _chain_init('init_model'),
@@ -131,4 +144,5 @@ _CHAINED: dict[str, Callable[[tuple[Scheme, ...]], Any]] = {
   'logits': _chain_logits,
   'bias': _chain_bias,
   'values': _chain_values,
+  'relative': _chain_relative,
 }

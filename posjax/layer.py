@@ -265,7 +265,7 @@ def _place(layer: Layer, params: Params, heads: Heads, new: Tokens) -> tuple[Lay
   done, k = caches.placed(layer.scheme, params, heads.k, at)
   if not done:
     return layer, heads
-  rest = layer.scheme._replace(query=Scheme().query, key=Scheme().key)
+  rest = layer.scheme._replace(query=Scheme().query, key=Scheme().key, relative=None)
   scale = heads.q.shape[-1] ** -0.5 if layer.scale is None else layer.scale  # of raw heads
   heads = Heads(layer.scheme.query(params, heads.q, at), k, heads.v)
   return layer._replace(scheme=rest, scale=scale), heads

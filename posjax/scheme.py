@@ -7,6 +7,7 @@ vocabulary. Each `...Fn` below documents one place; a field left at its default 
 `posjax.chain` composes schemes; `posjax.expression` reads them from one line of text.
 """
 
+from collections.abc import Callable
 from typing import Any, NamedTuple, Protocol
 
 import jax
@@ -118,6 +119,24 @@ class ValuesFn(Protocol):
     ...
 
 
+class Relative(NamedTuple):
+  """Place 2, computed otherwise: queries that meet keys, and vectors that all of a distance share.
+
+  `query(q) . key(k) = content(q) . k + heads(q) . vectors(q_pos - k_pos)`, for one id per token:
+  where ids count up by one, the tiles of long attention take the right side, which is cheaper
+  where `query` and `key` widen the heads. It declares nothing new: the left side defines.
+
+  Attributes:
+    content: `(params, q [B, T, H, D]) -> [B, T, H, D]`, what meets the keys.
+    heads: `(params, q [B, T, H, D]) -> [B, T, H, W]`, what meets the vectors.
+    vectors: `(params, distance [N]) -> [N, H, W]`.
+  """
+
+  content: Callable[[Params, Array], Array]
+  heads: Callable[[Params, Array], Array]
+  vectors: Callable[[Params, Array], Array]
+
+
 def _unmoved(pos, key):
   return pos
 
@@ -156,6 +175,7 @@ class Scheme(NamedTuple):
     logits: place 3, `(params, logits, q, k, q_at, k_at) -> logits`.
     bias: place 3, `(params, distance[...]) -> [H, ...]`; None adds nothing.
     values: place 4, `(params, weights, q_at, k_at) -> [B, T, H, D]`; None adds nothing.
+    relative: place 2 as sums of products, see `Relative`; None where that is not cheaper.
     axes: ids per token: 0 any, 1 for [B, T], n for [B, T, n].
     whole: letters of the axes that no tile may cut: 'S' keys, 'H' heads. With 'S', the logits
       that `logits` receives are masked already, with the keys in token order.
@@ -173,6 +193,7 @@ class Scheme(NamedTuple):
   logits: LogitsFn = _same
   bias: BiasFn | None = None
   values: ValuesFn | None = None
+  relative: Relative | None = None
   axes: int = 0
   whole: str = ''
   fixed: tuple[str, ...] = ()

@@ -47,6 +47,19 @@ def shift(rows: Num[Array, '*rest T N']) -> Num[Array, '*rest T S']:
   return flat.reshape(*rest, queries, length - 1)[..., : length - queries + 1]
 
 
+def unshift(tile: Num[Array, '*rest T S']) -> Num[Array, '*rest T N']:
+  """The transpose of `shift`: each query's numbers at their distances, zeros at the others.
+
+  Example:
+    >>> unshift(jnp.array([[10.0, 9.0], [21.0, 20.0]]))
+    Array([[ 0., 10.,  9.],
+           [21., 20.,  0.]], dtype=float32)
+  """
+  queries, keys = tile.shape[-2:]
+  rows = jax.ShapeDtypeStruct((*tile.shape[:-1], queries + keys - 1), tile.dtype)
+  return jax.linear_transpose(shift, rows)(tile)[0]
+
+
 def along(tile: Num[Array, '*rest T S']) -> Num[Array, '*rest N']:
   """Sums over the pairs of each distance: the transpose of `layout`.
 
@@ -54,8 +67,7 @@ def along(tile: Num[Array, '*rest T S']) -> Num[Array, '*rest N']:
     >>> along(jnp.array([[10.0, 9.0], [21.0, 20.0]]))
     Array([21., 30.,  9.], dtype=float32)
   """
-  queries, keys = tile.shape[-2:]
-  rows = jax.ShapeDtypeStruct((*tile.shape[:-1], queries + keys - 1), tile.dtype)
-  (rows,) = jax.linear_transpose(shift, rows)(tile)
+  rows = unshift(tile)
   # A product with ones: summing along an axis that is not the last is slow on CPU.
-  return (jnp.ones((*rows.shape[:-2], 1, queries), tile.dtype) @ rows)[..., 0, :]
+  ones = jnp.ones((*rows.shape[:-2], 1, rows.shape[-2]), rows.dtype)
+  return (ones @ rows)[..., 0, :]

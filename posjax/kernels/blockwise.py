@@ -1,12 +1,9 @@
 """Attention in tiles, for any scheme: memory linear in length, on any device, with gradients.
 
 Online softmax over tiles of keys, and a backward pass that computes each tile again
-(`kernels.tiles`). No [T, S] array exists, forward or backward, and every parameter that a scheme
-has gets its gradient.
-
-Tiles are visited by diagonals, along which a bias by distance is the same where ids count up by one
-(`kernels.distances`). Those that cannot see each other (the future, other documents, beyond the
-window, padding) are skipped, by a test on the order and segments that they hold: right for any.
+(`kernels.tiles`), diagonal by diagonal (`kernels.walk`). No [T, S] array exists, forward or
+backward, and every parameter that a scheme has gets its gradient. Where all ids count up by one,
+what depends on the distance alone is tabulated first (`kernels.distances`).
 
 Reference: Rabe, Staats 2021, https://arxiv.org/abs/2112.05682 (attention in tiles); Dao et al.
 2022, https://arxiv.org/abs/2205.14135, algorithms 2 and 4 (recomputation from the row's logarithm).
@@ -23,25 +20,38 @@ from jax import lax
 from jaxtyping import Array, Bool, Float, Inexact
 
 from posjax.border import Rules, Side
-from posjax.kernels import distances
-from posjax.kernels.cut import cut_heads, cut_mask, cut_tokens, glue_rows
-from posjax.kernels.distances import Table
-from posjax.kernels.tiles import Plan, Running, Tile, cotangents, join, soften, split, sums
+from posjax.kernels import distances, walk
+from posjax.kernels.cut import add, at, cut_heads, cut_mask, cut_tokens, glue_rows, put
+from posjax.kernels.distances import Sizes, Table
+from posjax.kernels.tiles import Plan, Rows, Running, Tile, cotangents, join, soften, split, sums
 from posjax.scheme import Params, PRNGKey, Scheme, declares
 from posjax.tile import UNSEEN
 
 
 class Operands(NamedTuple):
+  """What attention is computed from, as `attend` gets it."""
+
+  params: Params
+  q: Side
+  k: Side
+  v: Inexact[Array, 'B S K E']
+  mask: Bool[Array, 'b h T S'] | None
+  sinks: Float[Array, ' H'] | None
+  dropout_key: PRNGKey | None
+
+
+class Tiles(NamedTuple):
   """All tiles: their number is the first axis, of the rows for queries, of the columns for keys."""
 
   params: Params
-  q: Inexact[Array, 'rows B K D t']
-  k: Inexact[Array, 'columns B K D S']
+  q: Inexact[Array, 'rows B K D t'] | None  # None: the tiles place their heads themselves
+  k: Inexact[Array, 'columns B K D S'] | None
   v: Inexact[Array, 'columns B K E S']
+  relative: Inexact[Array, 'rows B H W T'] | None
+  table: Table
   q_side: Side
   k_side: Side
   mask: Bool[Array, 'rows columns b h T S'] | None
-  table: Table | None
   sinks: Float[Array, ' H'] | None
   dropout_key: PRNGKey | None
 
@@ -70,28 +80,17 @@ def attend(
     sinks: one logit per head.
     dropout_key: see `tile.kept`.
   """
-  (batch, queries, heads, _), (keys, kv_heads) = q.placed.shape, k.placed.shape[1:3]
-  tall, wide = tile_size(queries, keys, batch * heads, 'S' in scheme.whole)
-  k_placed = k.placed.conj() if jnp.iscomplexobj(k.placed) else k.placed
+  (batch, queries, heads), keys = q.placed.shape[:3], k.placed.shape[1]
+  size = tile_size(queries, keys, batch * heads, 'S' in scheme.whole)
+  if distances.able(scheme, q.pos, k.pos):
+    counts = distances.counts_up(q.pos, k.pos)
+  else:
+    counts = None
+    scheme = scheme._replace(relative=None)
   asked = functools.partial(_asked, scheme, rules)
-  operands = Operands(
-    params,
-    cut_heads(q.placed, tall, kv_heads),
-    cut_heads(k_placed, wide, kv_heads),
-    cut_heads(v, wide, kv_heads),
-    cut_tokens(asked(q), tall),
-    cut_tokens(asked(k), wide),
-    cut_mask(mask, tall, wide),
-    None,
-    sinks,
-    dropout_key,
-  )
-  if scheme.bias:
-    padded = operands.q.shape[0] * tall, operands.k.shape[0] * wide
-    table = distances.tabulate(scheme.bias, params, q.pos, k.pos, *padded)
-    operands = operands._replace(table=table)
-  plan = Plan(scheme, rules, heads, tall, wide, jax.tree.structure(operands))
-  return glue_rows(_attend(plan, *split(operands)), queries, heads)
+  x = Operands(params, asked(q), asked(k), v, mask, sinks, dropout_key)
+  plan = Plan(scheme, rules, heads, *size)
+  return _attend(plan, jax.tree.structure(x), *split(x), counts)
 
 
 def tile_size(queries: int, keys: int, rows: int, whole: bool) -> tuple[int, int]:
@@ -120,35 +119,158 @@ def tile_size(queries: int, keys: int, rows: int, whole: bool) -> tuple[int, int
 
 def _asked(scheme: Scheme, rules: Rules, side: Side) -> Any:
   """What of a side the tiles ask for; None for the rest."""
-  logits = declares(scheme, 'logits')
+  logits, relative = declares(scheme, 'logits'), scheme.relative is not None
   asked = {
-    'raw': logits,
-    'placed': False,
-    'pos': scheme.bias is not None,
-    'at': logits or scheme.values is not None,
+    'raw': logits or relative,
+    'placed': not relative,
+    'pos': scheme.bias is not None or relative,
+    'at': logits or relative or scheme.values is not None,
     'index': rules.dropout_rate > 0,
   }
   left_out: dict[str, Any] = {name: None for name, wanted in asked.items() if not wanted}
   return side._replace(**left_out)
 
 
-@functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
-def _attend(plan, floats, others):
-  return _forward(plan, join(plan.tree, floats, others))[0]
+# Derivatives.
 
 
-def _attend_forward(plan, floats, others):
-  out, log_sums = _forward(plan, join(plan.tree, floats, others))
-  return out, (floats, others, out, log_sums)
+@functools.partial(jax.custom_vjp, nondiff_argnums=(0, 1))
+def _attend(plan, tree, floats, others, counts):
+  return _attend_forward(plan, tree, floats, others, counts)[0]
 
 
-def _attend_backward(plan, saved, d_out):
-  floats, others, out, log_sums = saved
-  grads = _backward(plan, join(plan.tree, floats, others), out, log_sums, d_out)
-  return [_as(leaf, grad) for leaf, grad in zip(floats, grads, strict=True)], [None] * len(others)
+def _attend_forward(plan, tree, floats, others, counts):
+  x = join(tree, floats, others)
+  rows, log_sums = _either(counts, lambda tabled: _forward(plan, _build(plan, x, tabled)))
+  out = glue_rows(rows, x.q.order.shape[1], plan.heads)
+  return out, (floats, others, counts, out, log_sums)
+
+
+def _attend_backward(plan, tree, saved, d_out):
+  floats, others, counts, out, log_sums = saved
+  rows = _rows(plan, join(tree, floats, others), out, log_sums, d_out)
+
+  def backward(tabled):
+    build = lambda floats: _build(plan, join(tree, floats, others), tabled)
+    _, back = jax.vjp(lambda floats: split(build(floats))[0], floats)
+    return back(_backward(plan, build(floats), rows))[0]
+
+  return _either(counts, backward), [None] * len(others), None
 
 
 _attend.defvjp(_attend_forward, _attend_backward)
+
+
+def _either(counts: Bool[Array, ''] | None, run: Callable[[bool], Any]) -> Any:
+  """With a table where ids count up by one, and without."""
+  if counts is None:
+    return run(False)
+  return lax.cond(counts, lambda: run(True), lambda: run(False))
+
+
+def _build(plan: Plan, x: Operands, tabled: bool) -> Tiles:
+  """Cuts the operands; evaluates what depends on distances alone, if those are to be tabled."""
+  scheme, params, kv_heads = plan.scheme, x.params, x.v.shape[2]
+  tall = functools.partial(cut_heads, size=plan.queries)
+  wide = functools.partial(cut_heads, size=plan.keys, kv_heads=kv_heads)
+  v = wide(x.v)
+  q_side = cut_tokens(x.q._replace(placed=None), plan.queries)
+  k_side = cut_tokens(x.k._replace(placed=None), plan.keys)
+  q = k = relative = None
+  table = Table(None, None)
+  if tabled:
+    lengths = q_side.order.shape[0] * plan.queries, v.shape[0] * plan.keys
+    table = distances.tabulate(scheme, params, x.q.pos, x.k.pos, *lengths)
+  if scheme.relative is None:
+    q, k = tall(x.q.placed, kv_heads=kv_heads), wide(_conjugate(x.k.placed))
+  elif tabled:
+    q, k = tall(scheme.relative.content(params, x.q.raw), kv_heads=kv_heads), wide(x.k.raw)
+    relative = tall(scheme.relative.heads(params, x.q.raw), kv_heads=plan.heads)
+  mask = cut_mask(x.mask, plan.queries, plan.keys)
+  tail = mask, x.sinks, x.dropout_key
+  return Tiles(params, q, k, v, relative, table, q_side, k_side, *tail)
+
+
+def _conjugate(k: Array) -> Array:
+  return k.conj() if jnp.iscomplexobj(k) else k
+
+
+def _rows(plan: Plan, x: Operands, out, log_sums, d_out) -> Rows:
+  delta = cut_tokens(jnp.real(d_out * out).sum(-1), plan.queries).swapaxes(-1, -2)
+  d_out = cut_heads(d_out, plan.queries, x.v.shape[2]).swapaxes(-1, -2)
+  return Rows(d_out, log_sums, delta)
+
+
+# All tiles.
+
+
+def _forward(plan: Plan, x: Tiles):
+  """The output, [rows, B, K, t, E], and the logarithm of each row's sum of exponentials."""
+
+  def visit(table, state, along, i, j):
+    return put(state, i, soften(plan, _tile(x, table, i, j), at(state, i))), along
+
+  begin = lambda i, j: (distances.read(x.table, _sizes(plan, x), i, j), None)
+  end = lambda state, along, i, j: state
+  top, total, out = walk.by_diagonals(*_meets(plan, x), begin, visit, end, _start(plan, x))
+  total = jnp.maximum(total, 1e-37)
+  return out / total.reshape(*out.shape[:-1], 1), top + jnp.log(total)
+
+
+def _start(plan: Plan, x: Tiles) -> Running:
+  """Before any key: what the sinks take."""
+  wide, real = _dtypes(x)
+  _, batch, kv_heads, width, _ = x.v.shape
+  rows, groups = x.q_side.order.shape[0], plan.heads // kv_heads
+  shape = rows, batch, plan.heads, plan.queries
+  out = jnp.zeros((rows, batch, kv_heads, groups * plan.queries, width), wide)
+  if x.sinks is None:
+    top = jnp.full(shape, UNSEEN / 2, real)
+    return Running(top, jnp.zeros_like(top), out)
+  top = jnp.broadcast_to(x.sinks.reshape(1, 1, -1, 1), shape).astype(real)
+  return Running(top, jnp.ones_like(top), out)
+
+
+def _backward(plan: Plan, x: Tiles, rows: Rows) -> list[Array | None]:
+  """The cotangents of the floats of `x`, in the order and the dtypes of its leaves."""
+  sizes, (meets, ratio), (_, real) = _sizes(plan, x), _meets(plan, x), _dtypes(x)
+
+  def begin(i, j):
+    part = distances.read(x.table, sizes, i, j)
+    pairs = x.v.shape[1], plan.heads, plan.queries, plan.keys
+    bias = None if part.bias is None else jnp.zeros(pairs, real)
+    return part, Table(bias, _zeros(part.vectors))
+
+  def visit(part, grads, d_part, i, j):
+    found = cotangents(plan, _tile(x, part, i, j), at(rows, i))
+    (d_params, d_q_side, d_k_side), d_q, d_k, d_v, d_relative, d_table = grads
+    if found.floats is not None:
+      one_params, one_q, one_k = found.floats
+      d_params = sums(d_params, one_params)
+      d_q_side, d_k_side = add(d_q_side, i, one_q), add(d_k_side, j, one_k)
+    d_q, d_relative = add((d_q, d_relative), i, (found.q, found.relative))
+    d_k, d_v = add((d_k, d_v), j, (found.k, found.v))
+    sides = d_params, d_q_side, d_k_side
+    return (sides, d_q, d_k, d_v, d_relative, d_table), sums(d_part, found.table)
+
+  def end(grads, d_part, i, j):
+    *others, d_table = grads
+    return *others, distances.add(d_table, d_part, sizes, i, j)
+
+  turned = lambda leaf: None if leaf is None else leaf.swapaxes(-1, -2)
+  floats = tuple(split(group)[0] for group in (x.params, x.q_side, x.k_side))
+  start = _zeros((floats, turned(x.q), x.k, x.v, turned(x.relative), x.table))
+  grads = walk.by_diagonals(meets, ratio, begin, visit, end, start)
+  (d_params, d_q_side, d_k_side), d_q, d_k, d_v, d_relative, d_table = grads
+  found = [*d_params]
+  found += [*jax.tree.leaves((turned(d_q), d_k, d_v, turned(d_relative), d_table))]
+  found += [*d_q_side, *d_k_side]
+  found += [None] * (x.mask is not None)
+  if x.sinks is not None:
+    taken = jnp.exp(x.sinks.reshape(1, 1, -1, 1) - rows.log_sums) * rows.delta
+    found.append(-taken.sum((0, 1, 3)))
+  found += [None] * (x.dropout_key is not None)
+  return [_as(leaf, grad) for leaf, grad in zip(split(x)[0], found, strict=True)]
 
 
 def _as(leaf: Array | None, grad: Array | None) -> Array | None:
@@ -158,201 +280,31 @@ def _as(leaf: Array | None, grad: Array | None) -> Array | None:
   return (grad if jnp.iscomplexobj(leaf) else jnp.real(grad)).astype(leaf.dtype)
 
 
-# All tiles.
-
-
-def _tile(x: Operands, i, j, strip) -> Tile:
-  return Tile(
-    params=x.params,
-    q=_at(x.q, i),
-    k=_at(x.k, j),
-    v=_at(x.v, j),
-    q_side=_at(x.q_side, i),
-    k_side=_at(x.k_side, j),
-    mask=_at(_at(x.mask, i), j),
-    strip=strip,
-    dropout_key=x.dropout_key,
-  )
-
-
-def _at(tree: Any, i) -> Any:
-  return jax.tree.map(lambda every: lax.dynamic_index_in_dim(every, i, keepdims=False), tree)
-
-
-def _put(tree: Any, i, one: Any) -> Any:
-  put = lambda every, one: lax.dynamic_update_index_in_dim(every, one, i, 0)
-  return jax.tree.map(put, tree, one)
-
-
-def _add(tree: Any, i, one: Any) -> Any:
-  add = lambda every, one: sums(_at(every, i), one).astype(every.dtype)
-  return _put(tree, i, jax.tree.map(add, tree, one))
-
-
-def _by_diagonals(
-  plan: Plan, x: Operands, visit: Callable[..., Any], carry: Any, begin, end
-) -> Any:
-  """Visits the tiles that meet, diagonal by diagonal.
-
-  Args:
-    plan: the sizes.
-    x: all tiles.
-    visit: (carry, along, i, j, strip) -> (carry, along), at each tile.
-    carry: what all tiles change.
-    begin: strip -> along, what one diagonal changes besides.
-    end: (carry, along, at) -> carry, at the end of a diagonal.
-  """
-  rows, columns = x.q.shape[0], x.k.shape[0]
-  meet = _meet(plan.rules, x.q_side, x.k_side)
-  ratio = plan.keys // plan.queries if min(rows, columns) > 1 else 1
-
-  def diagonal(d, carry):
-    first = jnp.maximum(0, -(d // ratio))
-    last = jnp.minimum(columns - 1, (rows - 1 - d) // ratio)
-    at = distances.start(rows, plan.queries, plan.keys, d + ratio * first, first)
-    strip = None
-    if x.table is not None:
-      strip = distances.read(x.table.entries, at, plan.queries, plan.keys)
-
-    def tile(j, both):
-      i = d + ratio * j
-      return lax.cond(meet[i, j], lambda both: visit(*both, i, j, strip), lambda both: both, both)
-
-    carry, along = lax.fori_loop(first, last + 1, tile, (carry, begin(strip)))
-    return end(carry, along, at)
-
-  low, high = _ends(meet, ratio)
-  return lax.fori_loop(low, high + 1, diagonal, carry)
-
-
-def _ends(meet: Bool[Array, 'rows columns'], ratio: int) -> tuple[Array, Array]:
-  """The least and the largest diagonal, i - ratio j, with a tile that meets."""
-  i, j = jnp.indices(meet.shape)
-  d = i - ratio * j
-  return jnp.where(meet, d, d.max()).min(), jnp.where(meet, d, d.min()).max()
-
-
-def _forward(plan: Plan, x: Operands):
-  """The output, and the logarithm of the sum of exponentials of each row."""
-  if x.table is None:
-    return _all_forward(plan, x)
-  by_pairs = x._replace(table=None)
-  tabled, paired = (functools.partial(_all_forward, plan, one) for one in (x, by_pairs))
-  return lax.cond(x.table.counts, tabled, paired)
-
-
-def _all_forward(plan: Plan, x: Operands):
-
-  def visit(state, along, i, j, strip):
-    return _put(state, i, soften(plan, _tile(x, i, j, strip), _at(state, i))), along
-
-  begin, end = lambda strip: None, lambda state, along, at: state
-  top, total, out = _by_diagonals(plan, x, visit, _start(plan, x), begin, end)
-  total = jnp.maximum(total, 1e-37)
-  return out / total.reshape(*out.shape[:-1], 1), top + jnp.log(total)
-
-
-def _start(plan: Plan, x: Operands) -> Running:
-  """Before any key: what the sinks take."""
-  rows, batch, kv_heads, _, t = x.q.shape
-  wide, real = _dtypes(x)
-  shape = rows, batch, plan.heads, plan.queries
-  out = jnp.zeros((rows, batch, kv_heads, t, x.v.shape[-2]), wide)
-  if x.sinks is None:
-    top = jnp.full(shape, UNSEEN / 2, real)
-    return Running(top, jnp.zeros_like(top), out)
-  top = jnp.broadcast_to(x.sinks.reshape(1, 1, -1, 1), shape).astype(real)
-  return Running(top, jnp.ones_like(top), out)
-
-
-def _dtypes(x: Operands) -> tuple[Any, Any]:
-  """To sum outputs and logits in: float32, or what is wider; the second is never complex."""
-  floats = [leaf for leaf in split(x)[0] if leaf is not None]
-  wide = jnp.result_type(jnp.float32, *floats)
-  return wide, jnp.finfo(wide).dtype
-
-
-def _backward(plan: Plan, x: Operands, out, log_sums, d_out) -> list[Array | None]:
-  """The cotangents of the floats of `x`, in the order of its leaves."""
-  d_out = d_out.astype(out.dtype)
-  delta = jnp.real(d_out * out).sum(-1).reshape(log_sums.shape)
-  rows = log_sums, delta, d_out
-  if x.table is None:
-    sides, d_q, d_k, d_v, d_entries = _all_backward(plan, x, rows)
-  else:
-    entries = jnp.zeros_like(x.table.entries)
-    tabled = functools.partial(_all_backward, plan, x, rows)
-    paired = lambda: (*_all_backward(plan, x._replace(table=None), rows)[:-1], entries)
-    sides, d_q, d_k, d_v, d_entries = lax.cond(x.table.counts, tabled, paired)
-  d_params, d_q_side, d_k_side = sides
-  grads = [*d_params, d_q.swapaxes(-1, -2), d_k, d_v, *d_q_side, *d_k_side]
-  if x.mask is not None:
-    grads.append(None)
-  if x.table is not None:
-    grads += [None, d_entries]
-  if x.sinks is not None:
-    taken = jnp.exp(x.sinks.reshape(1, 1, -1, 1) - log_sums) * delta  # [rows, B, H, queries]
-    grads.append(-taken.sum((0, 1, 3)))
-  return grads + [None] * (x.dropout_key is not None)
-
-
-def _all_backward(plan: Plan, x: Operands, rows):
-
-  def visit(carry, d_strip, i, j, strip):
-    (d_params, d_q_side, d_k_side), d_q, d_k, d_v, d_entries = carry
-    found = cotangents(plan, _tile(x, i, j, strip), *_at(rows, i))
-    if found.floats is not None:
-      one_params, one_q, one_k = found.floats
-      d_params = sums(d_params, one_params)
-      d_q_side, d_k_side = _add(d_q_side, i, one_q), _add(d_k_side, j, one_k)
-    if d_strip is not None:
-      d_strip = d_strip + found.strip
-    d_q, (d_k, d_v) = _add(d_q, i, found.q), _add((d_k, d_v), j, (found.k, found.v))
-    return ((d_params, d_q_side, d_k_side), d_q, d_k, d_v, d_entries), d_strip
-
-  def begin(strip):
-    shape = x.q.shape[1], plan.heads, plan.queries, plan.keys
-    return None if strip is None else jnp.zeros(shape, _dtypes(x)[1])
-
-  def end(carry, d_strip, at):
-    *others, d_entries = carry
-    if d_strip is not None:
-      d_entries = distances.add(d_entries, at, d_strip)
-    return *others, d_entries
-
-  floats = tuple(split(group)[0] for group in (x.params, x.q_side, x.k_side))
-  entries = None if x.table is None else x.table.entries
-  start = _zeros((floats, x.q.swapaxes(-1, -2), x.k, x.v, entries))
-  return _by_diagonals(plan, x, visit, start, begin, end)
-
-
 def _zeros(tree: Any) -> Any:
   """Zeros to add cotangents to: in float32, or what is wider."""
   zeros = lambda x: jnp.zeros(x.shape, jnp.result_type(x, jnp.float32))
   return jax.tree.map(zeros, tree)
 
 
-# Which tiles meet.
+def _dtypes(x: Tiles) -> tuple[Any, Any]:
+  """To sum outputs and logits in: float32, or what is wider; the second is never complex."""
+  floats = [leaf for leaf in split(x)[0] if leaf is not None]
+  wide = jnp.result_type(jnp.float32, *floats)
+  return wide, jnp.finfo(wide).dtype
 
 
-def _meet(rules: Rules, q: Side, k: Side) -> Bool[Array, 'rows columns']:
-  """Whether any pair of a tile may meet: never False where one does."""
-  q_low, q_high = (edge[:, None] for edge in _spans(q, q.segments))
-  k_low, k_high = (edge[None] for edge in _spans(k, k.segments))
-  meet = (q_low <= k_high) & (k_low <= q_high)
-  q_low, q_high = (edge[:, None] for edge in _spans(q, q.order))
-  k_low, k_high = (edge[None] for edge in _spans(k, k.order))
-  if rules.causal:
-    meet = meet & (k_low <= q_high)
-  if rules.window is not None:
-    meet = meet & (q_low - k_high < rules.window) & (k_low - q_high < rules.window)
-  return meet.any(-1)
+def _sizes(plan: Plan, x: Tiles) -> Sizes:
+  return Sizes(x.q_side.order.shape[0], plan.queries, plan.keys)
 
 
-def _spans(side: Side, numbers: Array) -> tuple[Array, Array]:
-  """Least and largest number of each row of each tile, padding apart: [tiles, b]."""
-  info = jnp.finfo if jnp.issubdtype(numbers.dtype, jnp.inexact) else jnp.iinfo
-  limits = info(numbers.dtype)
-  real = side.segments != 0
-  low = jnp.where(real, numbers, limits.max).min(-1)
-  return low, jnp.where(real, numbers, limits.min).max(-1)
+def _meets(plan: Plan, x: Tiles) -> tuple[Bool[Array, 'rows columns'], int]:
+  """Which tiles meet, and how many rows a column is as long as."""
+  meets = walk.meet(plan.rules, x.q_side, x.k_side)
+  return meets, plan.keys // plan.queries if min(meets.shape) > 1 else 1
+
+
+def _tile(x: Tiles, part: Table, i, j) -> Tile:
+  q, relative, q_side = at((x.q, x.relative, x.q_side), i)
+  k, v, k_side = at((x.k, x.v, x.k_side), j)
+  mask = at(at(x.mask, i), j)
+  return Tile(x.params, q, k, v, relative, part, q_side, k_side, mask, x.dropout_key)

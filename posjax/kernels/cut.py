@@ -46,6 +46,22 @@ def cut_tokens(tree: Any, size: int) -> Any:
   return jax.tree.map(cut, tree)
 
 
+def at(tree: Any, i: Any) -> Any:
+  """Tile i of each leaf."""
+  return jax.tree.map(lambda every: lax.dynamic_index_in_dim(every, i, keepdims=False), tree)
+
+
+def put(tree: Any, i: Any, one: Any) -> Any:
+  """`one` in the place of tile i."""
+  write = lambda every, one: lax.dynamic_update_index_in_dim(every, one, i, 0)
+  return jax.tree.map(write, tree, one)
+
+
+def add(tree: Any, i: Any, one: Any) -> Any:
+  """`one` added to tile i."""
+  return put(tree, i, jax.tree.map(lambda old, new: old + new.astype(old.dtype), at(tree, i), one))
+
+
 def cut_mask(mask: Bool[Array, 'b h T S'] | None, queries: int, keys: int):
   """[rows, columns, b, h, queries, keys], or None."""
   if mask is None:

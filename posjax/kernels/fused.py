@@ -21,7 +21,6 @@ from jaxtyping import Array, Bool, Float, Inexact
 
 from posjax.border import Rules, Side, side
 from posjax.kernels import blockwise, table
-from posjax.kernels.distances import counts_up
 from posjax.kernels.flash import Problem, Tokens
 from posjax.scheme import Ids, Params, PRNGKey, Scheme, declares
 
@@ -174,7 +173,7 @@ def _counts(q_pos: Ids, k_pos: Ids) -> bool | None:
   """Whether each row counts up by one; None where that is known only when the program runs."""
   if isinstance(q_pos, jax.core.Tracer) or isinstance(k_pos, jax.core.Tracer):
     return None
-  return bool(counts_up(q_pos) & counts_up(k_pos))
+  return bool(table.contiguous(q_pos, k_pos))
 
 
 def _tokens(side: Side) -> Tokens:
@@ -240,7 +239,7 @@ def _backward(plan: Plan, x: Operands, sides: Sides, out, log_sums, d_out) -> Op
 def _choose(plan, sides, fused, otherwise):
   if plan.counting:
     return fused()
-  counting = counts_up(sides.q_pos) & counts_up(sides.k_pos)
+  counting = table.contiguous(sides.q_pos, sides.k_pos)
   return lax.cond(counting, fused, otherwise)
 
 
@@ -271,7 +270,8 @@ def _d_sinks(sinks, log_sums, delta):
 
 
 def _blockwise(plan: Plan, sides: Sides, x: Operands):
-  """The same with any ids. Nothing asks for the raw heads or `at`: the scheme has no logits."""
+  """The same with any ids. Nothing asks for `at`: the scheme has no logits, and place 2 is done."""
+  scheme = plan.scheme._replace(relative=None)  # it would do place 2 again
   index = lambda n: jnp.arange(n, dtype=jnp.int32)
 
   def one(x, pos, tokens):
@@ -279,4 +279,4 @@ def _blockwise(plan: Plan, sides: Sides, x: Operands):
 
   q = one(x.q, sides.q_pos, sides.q_tokens)
   k = one(x.k, sides.k_pos, sides.k_tokens)
-  return blockwise.attend(plan.scheme, x.params, q, k, x.v, plan.rules, None, x.sinks)
+  return blockwise.attend(scheme, x.params, q, k, x.v, plan.rules, None, x.sinks)

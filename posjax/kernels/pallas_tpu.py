@@ -19,7 +19,7 @@ from jax.experimental.pallas import tpu as pltpu
 from jaxtyping import Array
 
 from posjax.border import Rules
-from posjax.kernels import table, tpu_kernels, walks
+from posjax.kernels import table, tpu_kernels, tpu_walks
 from posjax.kernels.flash import Problem, Tokens, widened
 from posjax.kernels.ranges import ranges, ranges_of_keys
 from posjax.kernels.tpu_kernels import ROWS, Inputs, Plan
@@ -44,7 +44,7 @@ def forward(plan: Plan, x: Problem):
   rows = jax.ShapeDtypeStruct((*inputs.q.shape[:2], 1, inputs.q.shape[2]), jnp.float32)
   scratch = (1, plan.block), (1, plan.block), (width, plan.block)
   made = ('queries', _like(inputs.q, width, x.v.dtype)), ('rows', rows)
-  out, log_sums = _call(plan, tpu_kernels.forward, walks.by_queries, inputs, made, scratch)
+  out, log_sums = _call(plan, tpu_kernels.forward, tpu_walks.by_queries, inputs, made, scratch)
   return out.swapaxes(1, 2)[:, :length, :, : x.v.shape[-1]], log_sums[:, :, 0, :length]
 
 
@@ -61,10 +61,10 @@ def backward(plan: Plan, x: Problem, log_sums, delta, d_out):
   inputs = _inputs(plan, x, d_out, log_sums, delta)
   width, v_width = inputs.q.shape[-1], inputs.v.shape[-1]
   made = (('queries', _like(inputs.q, width, x.q.dtype)),)
-  (d_q,) = _call(plan, tpu_kernels.d_q, walks.by_queries, inputs, made, ((width, plan.block),))
+  (d_q,) = _call(plan, tpu_kernels.d_q, tpu_walks.by_queries, inputs, made, ((width, plan.block),))
   made = tuple(('keys', _like(t, t.shape[-1], t.dtype)) for t in (inputs.k, inputs.v))
   scratch = (plan.block, width), (plan.block, v_width)
-  d_k, d_v = _call(plan, tpu_kernels.d_keys, walks.by_keys, inputs, made, scratch)
+  d_k, d_v = _call(plan, tpu_kernels.d_keys, tpu_walks.by_keys, inputs, made, scratch)
   d_q, d_k, d_v = (
     d.swapaxes(1, 2)[:, : like.shape[1], :, : like.shape[-1]]
     for d, like in ((d_q, x.q), (d_k, x.k), (d_v, x.v))
@@ -79,7 +79,7 @@ def _d_table(plan: Plan, x: Problem, inputs: Inputs):
   strips = (n.batch, n.heads, n.i + n.j - 1, ROWS, 2 * plan.block)
   made = (('strips', jax.ShapeDtypeStruct(strips, jnp.float32)),)
   scratch = ((plan.block, plan.block),)
-  (d_rows,) = _call(plan, tpu_kernels.d_table, walks.by_diagonals, inputs, made, scratch)
+  (d_rows,) = _call(plan, tpu_kernels.d_table, tpu_walks.by_diagonals, inputs, made, scratch)
   d_strips = table.folded(d_rows)[..., ROWS - 1 :]
   falling = table.from_strips(d_strips[:, :, ::-1])
   found = table.unpadded(_mirrored(falling), x.q.shape[1], x.k.shape[1], plan.block)
@@ -114,10 +114,10 @@ def _mirrored(x):
   return jnp.roll(x[..., ::-1], 1, -1)
 
 
-def _sizes(plan: Plan, x: Inputs) -> walks.Sizes:
+def _sizes(plan: Plan, x: Inputs) -> tpu_walks.Sizes:
   (batch, heads, queries, _), (_, kv_heads, keys, _) = x.q.shape, x.k.shape
   rows = x.q_tokens.order.shape[0]
-  return walks.Sizes(batch, heads, kv_heads, queries // plan.block, keys // plan.block, rows)
+  return tpu_walks.Sizes(batch, heads, kv_heads, queries // plan.block, keys // plan.block, rows)
 
 
 def _like(x, width: int, dtype):
@@ -130,7 +130,7 @@ def _call(plan: Plan, kernel, walk_of, x: Inputs, made, scratch):
   sizes = _sizes(plan, x)
   walk = walk_of(sizes)
   q_tokens, k_tokens = (Tokens(*(t[:, 0] for t in each)) for each in (x.q_tokens, x.k_tokens))
-  spans_of = ranges_of_keys if walk_of is walks.by_keys else ranges
+  spans_of = ranges_of_keys if walk_of is tpu_walks.by_keys else ranges
   spans = spans_of(plan.rules, q_tokens, k_tokens, plan.block, plan.block)
   spec = lambda name, like: _spec(plan, sizes, walk, name, like)
   outer = ('parallel',) * (len(walk.grid) - walk.inner)
@@ -162,7 +162,7 @@ def _input_specs(spec, x: Inputs) -> Inputs:
 _ROWS = ('log_sums', 'delta')
 
 
-def _spec(plan: Plan, n: walks.Sizes, walk: walks.Walk, name: str, like) -> pl.BlockSpec:
+def _spec(plan: Plan, n: tpu_walks.Sizes, walk: tpu_walks.Walk, name: str, like) -> pl.BlockSpec:
   """The block of an array that belongs to the walk's tile."""
   if name == 'sinks':
     return pl.BlockSpec(memory_space=pltpu.SMEM)

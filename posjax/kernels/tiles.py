@@ -11,11 +11,15 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+from jax import lax
 from jaxtyping import Array, Bool, Float, Inexact
 
 from posjax.border import Rules, Side
+from posjax.heads import product
+from posjax.kernels.distances import Table
 from posjax.scheme import Params, PRNGKey, Scheme, declares
 from posjax.tile import bias, kept, scores, visible
+from posjax.toeplitz import shift, unshift
 
 
 class Plan(NamedTuple):
@@ -26,20 +30,20 @@ class Plan(NamedTuple):
   heads: int
   queries: int  # tokens of a tile
   keys: int
-  tree: Any  # the structure of `Operands`
 
 
 class Tile(NamedTuple):
   """What one tile computes with. Sides hold only what the scheme and the rules ask for."""
 
   params: Params
-  q: Inexact[Array, 'B K D t']
-  k: Inexact[Array, 'B K D S']
+  q: Inexact[Array, 'B K D t'] | None  # None: the tile places its heads itself
+  k: Inexact[Array, 'B K D S'] | None
   v: Inexact[Array, 'B K E S']
+  relative: Inexact[Array, 'B H W T'] | None  # the queries that meet `table.vectors`
+  table: Table  # of the tile's distances, where all ids count up by one
   q_side: Side
   k_side: Side
   mask: Bool[Array, 'b h T S'] | None
-  strip: Float[Array, 'b h T S'] | None  # the bias; None where there is none, or by pairs
   dropout_key: PRNGKey | None
 
 
@@ -51,14 +55,23 @@ class Running(NamedTuple):
   out: Inexact[Array, 'B K t E']
 
 
-class Cotangents(NamedTuple):
-  """What a tile gives back: `floats` to the floats of its parameters and two sides."""
+class Rows(NamedTuple):
+  """What the backward pass knows of some queries."""
 
-  floats: Any
-  q: Inexact[Array, 'B K t D']
-  k: Inexact[Array, 'B K D S']
+  d_out: Inexact[Array, 'B K t E']
+  log_sums: Float[Array, 'B H T']  # logarithm of each row's sum of exponentials
+  delta: Float[Array, 'B H T']  # output times its cotangent: what the softmax takes back
+
+
+class Cotangents(NamedTuple):
+  """What a tile gives back; None where it has no such part."""
+
+  floats: Any  # of the floats of parameters, q_side and k_side
+  q: Inexact[Array, 'B K t D'] | None
+  k: Inexact[Array, 'B K D S'] | None
   v: Inexact[Array, 'B K E S']
-  strip: Float[Array, 'B H T S'] | None  # not yet summed to the strip's b and h
+  relative: Inexact[Array, 'B H T W'] | None
+  table: Table  # its bias not yet summed over what shares an entry
 
 
 def soften(plan: Plan, x: Tile, so_far: Running) -> Running:
@@ -76,40 +89,22 @@ def soften(plan: Plan, x: Tile, so_far: Running) -> Running:
   return Running(top, total, so_far.out * fade.reshape(*more.shape[:3], 1) + more)
 
 
-def cotangents(
-  plan: Plan,
-  x: Tile,
-  log_sums: Float[Array, 'B H T'],
-  delta: Float[Array, 'B H T'],
-  d_out: Inexact[Array, 'B K t E'],
-) -> Cotangents:
-  """The tile, again, and what it gives back.
-
-  Args:
-    plan: as in the forward pass.
-    x: the tile.
-    log_sums: logarithm of each row's sum of exponentials.
-    delta: of each row, the product of output and cotangent: what the softmax takes back.
-    d_out: the cotangent of the output.
-  """
+def cotangents(plan: Plan, x: Tile, rows: Rows) -> Cotangents:
+  """The tile, again, and what it gives back."""
+  d_out, log_sums, delta = rows
   groups = x.params, x.q_side, x.k_side
-  split_groups = [split(group) for group in groups]
-  floats = tuple(found for found, _ in split_groups)
+  parts = [split(group) for group in groups]
+  floats = tuple(found for found, _ in parts)
+  others = [other for _, other in parts]
   trees = [jax.tree.structure(group) for group in groups]
 
-  def joined(floats, strip=None):
-    others = (other for _, other in split_groups)
+  def joined(floats, bias=None):
     params, q_side, k_side = map(join, trees, floats, others)
-    return x._replace(params=params, q_side=q_side, k_side=k_side, strip=strip)
+    table = x.table._replace(bias=bias)
+    return x._replace(params=params, q_side=q_side, k_side=k_side, table=table)
 
   given = []  # cotangents of `floats`, from each of the scheme's places
-  content = _content(plan, x)
-  if _bends(plan, x):
-    strip = None if x.strip is None else jnp.broadcast_to(x.strip, content.shape)
-    bent = lambda floats, content, strip: _scores(plan, joined(floats, strip), content)
-    logits, back = jax.vjp(bent, floats, content, strip)
-  else:
-    logits, back = _scores(plan, x, content), None
+  logits, back = _bent(plan, x, floats, joined)
   weights = jnp.exp(logits - log_sums[..., None])
   d_weights = _real(jnp.einsum('bkte,bkes->bkts', d_out, _wide(x.v))).reshape(weights.shape)
   factors = _kept(plan, x) if plan.rules.dropout_rate else None
@@ -122,40 +117,79 @@ def cotangents(
     d_weights = d_weights + more
   if factors is not None:
     d_weights = d_weights * factors
-  d_content = d_strip = weights * (d_weights - delta[..., None])
-  if back is not None:
-    d_floats, d_content, d_strip = back(d_content)
+  d_floats, d_content, d_bias = back(weights * (d_weights - delta[..., None]))
+  if d_floats is not None:
     given.append(d_floats)
-  d_content = _by_key_head(plan, x, d_content)
+  d_q, d_k, d_relative, d_vectors = _content_back(plan, x, d_content)
   return Cotangents(
     floats=sums(*given) if given else None,
-    q=jnp.einsum('bkts,bkds->bktd', d_content, _wide(x.k)) * plan.rules.scale,
-    k=jnp.einsum('bkdt,bkts->bkds', _wide(x.q), d_content) * plan.rules.scale,
+    q=d_q,
+    k=d_k,
     v=jnp.einsum('bkte,bkts->bkes', d_out, _by_key_head(plan, x, mixed)),
-    strip=None if x.strip is None else d_strip,
+    relative=d_relative,
+    table=Table(None if x.table.bias is None else d_bias, d_vectors),
   )
 
 
-def _content(plan: Plan, x: Tile) -> Inexact[Array, 'B H T S']:
+def _bent(plan: Plan, x: Tile, floats, joined):
+  """The logits, and what gives their cotangent to `floats`, the products and the tile's bias."""
+  content = _content(plan, x)
+  by_pairs = plan.scheme.bias is not None and x.table.bias is None
+  places = by_pairs or declares(plan.scheme, 'logits') or plan.rules.logit_cap is not None
+  if not places and content is not None:  # sums and a mask, which has no weights
+    return _scores(plan, x, content), lambda d_logits: (None, d_logits, d_logits)
+  batch = x.v.shape[0]
+  bias = x.table.bias
+  if bias is not None:  # a cotangent for each pair of each row
+    bias = jnp.broadcast_to(bias, (batch, plan.heads, plan.queries, plan.keys))
+  bent = lambda floats, content, bias: _scores(plan, joined(floats, bias), content)
+  return jax.vjp(bent, floats, content, bias)
+
+
+def _content(plan: Plan, x: Tile) -> Inexact[Array, 'B H T S'] | None:
+  """The scaled products; None where the tile must place its heads first."""
+  if x.q is None:
+    return None
   wide = jnp.result_type(x.q, x.k, jnp.float32)
   logits = jnp.einsum('bkdt,bkds->bkts', x.q, x.k, preferred_element_type=wide)
   logits = logits.reshape(logits.shape[0], plan.heads, plan.queries, plan.keys)
+  if x.relative is not None:
+    rows = jnp.einsum('bhwt,bhwn->bhtn', _wide(x.relative), _vectors(x))
+    # Computed once: both the maximum and the exponentials would shift the rows.
+    logits = logits + lax.optimization_barrier(shift(rows))
   return logits * plan.rules.scale
+
+
+def _content_back(plan: Plan, x: Tile, d_content):
+  """Cotangents of queries, keys, relative queries, and vectors."""
+  if x.q is None:
+    return None, None, None, None
+  scale, pairs = plan.rules.scale, _by_key_head(plan, x, d_content)
+  d_q = jnp.einsum('bkts,bkds->bktd', pairs, _wide(x.k)) * scale
+  d_k = jnp.einsum('bkdt,bkts->bkds', _wide(x.q), pairs) * scale
+  if x.relative is None:
+    return d_q, d_k, None, None
+  rows = lax.optimization_barrier(unshift(d_content))
+  d_relative = jnp.einsum('bhtn,bhwn->bhtw', rows, _vectors(x)) * scale
+  d_vectors = jnp.einsum('bhwt,bhtn->bhwn', _wide(x.relative), rows) * scale
+  return d_q, d_k, d_relative, d_vectors.sum(0)
+
+
+def _vectors(x: Tile) -> Float[Array, 'B H W n']:
+  """For each row, so that products are batched over both axes."""
+  return jnp.broadcast_to(_wide(x.table.vectors), (x.v.shape[0], *x.table.vectors.shape))
 
 
 def _scores(plan: Plan, x: Tile, content) -> Float[Array, 'B H T S']:
   scheme, q, k = plan.scheme, x.q_side, x.k_side
+  if content is None:
+    placed = scheme.query(x.params, q.raw, q.at), scheme.key(x.params, k.raw, k.at)
+    content = product(*placed) * plan.rules.scale
   seen = visible(q, k, plan.rules, x.mask)
-  offset = x.strip
+  offset = x.table.bias
   if scheme.bias and offset is None:
     offset = bias(scheme.bias, x.params, q.pos, k.pos)
   return scores(scheme, x.params, content, q, k, plan.rules, seen, offset)
-
-
-def _bends(plan: Plan, x: Tile) -> bool:
-  """Whether more than sums and the mask lies between products and logits."""
-  by_pairs = plan.scheme.bias is not None and x.strip is None
-  return by_pairs or declares(plan.scheme, 'logits') or plan.rules.logit_cap is not None
 
 
 def _values(plan, x: Tile, weights):
@@ -163,18 +197,18 @@ def _values(plan, x: Tile, weights):
 
 
 def _kept(plan: Plan, x: Tile) -> Float[Array, 'B H T S']:
-  heads = x.q.shape[0], plan.heads
+  heads = x.v.shape[0], plan.heads
   rate = plan.rules.dropout_rate
   return kept(x.dropout_key, rate, heads, x.q_side.index, x.k_side.index)
 
 
 def _by_key_head(plan: Plan, x: Tile, pairs: Array) -> Inexact[Array, 'B K t S']:
-  return pairs.reshape(*x.k.shape[:2], -1, plan.keys)
+  return pairs.reshape(*x.v.shape[:2], -1, plan.keys)
 
 
 def _rows(plan: Plan, x: Tile, out: Inexact[Array, 'B T H E']) -> Inexact[Array, 'B K t E']:
   """What a scheme says for each query, in the order of `Running.out`."""
-  return out.swapaxes(1, 2).reshape(*x.k.shape[:2], -1, out.shape[-1])
+  return out.swapaxes(1, 2).reshape(*x.v.shape[:2], -1, out.shape[-1])
 
 
 def _wide(x: Array) -> Array:

@@ -28,7 +28,7 @@ from jaxtyping import Array, Float, Num
 
 from posjax.angles import angles, frequencies
 from posjax.heads import product
-from posjax.scheme import Scheme
+from posjax.scheme import Relative, Scheme
 from posjax.schemes import shaw
 from posjax.schemes.rope import rotate
 from posjax.schemes.sinusoidal import encoding
@@ -157,7 +157,16 @@ def _factored(base: float) -> Scheme:
   def key(params, x, at):
     return with_phase(x, angle(params, at))
 
-  return Scheme(query=query, key=key, axes=1)
+  def vectors(params, distance):
+    code = encoding(distance, params['w_r'].shape[0], base, interleaved=False)
+    return jnp.einsum('nm,mhd->nhd', code, params['w_r'])
+
+  relative = Relative(
+    content=lambda params, q: _plus(q, params['u']).astype(q.dtype),
+    heads=lambda params, q: _plus(q, params['v']).astype(q.dtype),
+    vectors=vectors,
+  )
+  return Scheme(query=query, key=key, relative=relative, axes=1)
 
 
 def _clamped(max_distance: int, base: float) -> Scheme:
@@ -174,9 +183,9 @@ def _clamped(max_distance: int, base: float) -> Scheme:
 def scheme(shared: bool = True, max_distance: int | None = None, base: float = 10000.0) -> Scheme:
   """Relative positions with two trained vectors.
 
-  A pair costs D + M multiplications, whatever its ids: were they known to be consecutive, the
-  T + S - 1 distances of a tile could be projected first, for 2D a pair. With `max_distance`, a pair
-  costs D and a query 2 max_distance + 1 times D.
+  A pair costs D + M multiplications, whatever its ids. Where they count up by one, 'blockwise'
+  projects the T + S - 1 distances first and shifts rows within its tiles, as the authors do: less
+  than 3D a pair. With `max_distance`, a pair costs D, a query 2 max_distance + 1 times D.
 
   Args:
     shared: one u and v for all layers, or one for each.

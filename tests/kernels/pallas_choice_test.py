@@ -20,9 +20,10 @@ def target(monkeypatch):
   monkeypatch.setattr(fused, 'here', lambda: found)
 
 
-def test_in_a_compiled_program_any_ids_are_the_references():
+@pytest.mark.parametrize('line', ['t5', 'transformer_xl+alibi(learned=True)'])
+def test_in_a_compiled_program_any_ids_are_the_references(line):
   """The kernel where they count up, the block-wise way where they do not: one program."""
-  case = Case('t5')
+  case = Case(line)
 
   @functools.partial(jax.jit, static_argnums=0)
   def answer(implementation, pos):
