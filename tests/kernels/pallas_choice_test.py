@@ -20,7 +20,9 @@ def target(monkeypatch):
   monkeypatch.setattr(fused, 'here', lambda: found)
 
 
-@pytest.mark.parametrize('line', ['t5', 'transformer_xl+alibi(learned=True)'])
+@pytest.mark.parametrize(
+  'line', [pytest.param('t5', marks=pytest.mark.slow), 'transformer_xl+alibi(learned=True)']
+)
 def test_in_a_compiled_program_any_ids_are_the_references(line):
   """The kernel where they count up, the block-wise way where they do not: one program."""
   case = Case(line)
@@ -59,13 +61,14 @@ REFUSED = [
 
 
 @pytest.mark.parametrize(('line', 'options', 'why'), REFUSED)
-def test_what_the_kernels_cannot_compute_is_computed_block_wise(line, options, why):
+def test_what_the_kernels_cannot_compute_is_computed_block_wise(line, options, why, monkeypatch):
   case = Case(line)
   options = {'q_pos': case.pos[-21:], 'k_pos': case.pos, **options}
   args = case.q, case.k, case.v
   assert fused.chosen(*args, case.scheme, case.params, **options) == f'blockwise: {why}'
-  out = [case.out(way, *args, case.params, **options) for way in ('pallas', 'blockwise')]
-  np.testing.assert_array_equal(*out)
+  monkeypatch.setattr(blockwise, 'attend', lambda *args: jnp.full((2, 21, HEADS, WIDTH), 7.0))
+  out = case.out('pallas', *args, case.params, **options)
+  np.testing.assert_array_equal(out, 7)
 
 
 def test_other_dtypes_and_too_wide_heads_are_refused():
