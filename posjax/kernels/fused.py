@@ -7,6 +7,9 @@ computed block-wise: `chosen` says why.
 A table asks for ids that count up by one. In a compiled program that is known only when it runs,
 so a test there chooses between the kernel and the block-wise way: any ids are exact. Without a
 bias there is no table, and nothing to test.
+
+XLA cannot partition a kernel: on several devices, call `attend` inside `jax.shard_map`, over batch
+and heads, with check_vma=False.
 """
 
 import functools
