@@ -56,10 +56,12 @@ def initial(key: PRNGKey, sizes: Sequence[int]) -> dict[str, Float[Array, '...']
 
 def network(
   params: dict[str, Any],
-  x: Float[Array, '*shape inputs'],
+  x: Float[Array, 'inputs *shape'],
   activation: Callable[[Array], Array] = jax.nn.silu,
-) -> Float[Array, '*shape outputs']:
-  """The MLP: x kernel + offset, layer norm if there is a `gain_i`, activation; last, x kernel.
+) -> Float[Array, 'outputs *shape']:
+  """The MLP: kernel^T x + offset, layer norm if there is a `gain_i`, activation; last, kernel^T x.
+
+  Units come first, so that a tile's pairs lie side by side and need no transposition.
 
   Args:
     params: as from `initial`, with `gain_i` and `shift_i` [out] where layer i is normalised.
@@ -69,19 +71,18 @@ def network(
   Example:
     >>> params = {'kernel_0': jnp.ones((1, 1)), 'offset_0': jnp.ones(1)}
     >>> params['kernel_1'] = jnp.array([[2.0]])
-    >>> network(params, jnp.array([[3.0], [-3.0]]), jax.nn.relu)
-    Array([[8.],
-           [0.]], dtype=float32)
+    >>> network(params, jnp.array([[3.0, -3.0]]), jax.nn.relu)
+    Array([[8., 0.]], dtype=float32)
   """
   last = sum(name.startswith('kernel_') for name in params) - 1
-  each = (1,) * (x.ndim - 1) + (-1,)
+  shape, x = x.shape[1:], x.reshape(x.shape[0], -1)
   product = functools.partial(jnp.matmul, precision=jax.lax.Precision.HIGHEST)
   for i in range(last):
-    x = product(x, params[f'kernel_{i}']) + params[f'offset_{i}'].reshape(each)
+    x = product(params[f'kernel_{i}'].T, x) + params[f'offset_{i}'][:, None]
     if f'gain_{i}' in params:
-      x = _normalised(x) * params[f'gain_{i}'].reshape(each) + params[f'shift_{i}'].reshape(each)
+      x = _normalised(x) * params[f'gain_{i}'][:, None] + params[f'shift_{i}'][:, None]
     x = activation(x)
-  return product(x, params[f'kernel_{last}'])
+  return product(params[f'kernel_{last}'].T, x).reshape(-1, *shape)
 
 
 def bias(
@@ -106,13 +107,13 @@ def bias(
   seen = distance.astype(jnp.result_type(params['kernel_0'], jnp.float32))
   if log_distance:
     seen = jnp.sign(seen) * jnp.log1p(abs(seen))
-  return jnp.moveaxis(network(params, seen), -1, 0)
+  return network(params, jnp.moveaxis(seen, -1, 0))
 
 
 def _normalised(x):
   """Mean 0 and variance 1 over the units; 1e-5 keeps equal ones finite."""
-  x = x - x.mean(-1, keepdims=True)
-  return x * jax.lax.rsqrt(jnp.square(x).mean(-1, keepdims=True) + 1e-5)
+  x = x - x.mean(0, keepdims=True)
+  return x * jax.lax.rsqrt(jnp.square(x).mean(0, keepdims=True) + 1e-5)
 
 
 def scheme(

@@ -93,13 +93,9 @@ def scheme(
     weights = initial(key, (1, *(width,) * num_layers, dims.num_heads))
     return {**weights, 'c': jnp.float32(c), 'threshold_factor': jnp.ones(())}
 
-  @jax.checkpoint
-  def bias(params, q_pos, k_pos):
-    x = normalised(q_pos, k_pos, params['c'], params['threshold_factor'] * threshold)
-    return jnp.moveaxis(network(params, x[..., None], jax.nn.relu), -1, 1)
-
   def logits(params, logits, q, k, q_at, k_at):
-    return logits + bias(params, q_at, k_at)
+    x = normalised(q_at, k_at, params['c'], params['threshold_factor'] * threshold)
+    return logits + network(params, x[None], jax.nn.relu).swapaxes(0, 1)
 
   if shared:
     return Scheme(init_model=init, logits=logits, axes=1)
