@@ -11,7 +11,7 @@ from jaxtyping import Array, Bool, Float, Inexact, Int, Num
 
 from posjax import border, tile
 from posjax.border import Rules, Side
-from posjax.kernels import blockwise, cudnn
+from posjax.kernels import blockwise, cudnn, fused
 from posjax.scheme import At, Ids, Params, PRNGKey, Scheme
 
 
@@ -70,8 +70,10 @@ def attend(
     scale: factor of q . k; by default 1/sqrt(D) of the incoming width.
     dropout_rate: share of the weights that are dropped, in [0, 1).
     dropout_key: random key; dropout needs one.
-    implementation: how to compute it, never what: 'dense', all logits at once; 'blockwise', in
-      tiles, with memory linear in the length; None takes what `chosen` says.
+    implementation: how to compute it, never what. 'dense': all logits at once. 'blockwise': in
+      tiles, on any device, with memory linear in the length. 'pallas': in fused kernels, on TPUs
+      and Hopper GPUs; 'cudnn': by cuDNN; both in tiles for what they cannot do, and
+      `kernels.fused.chosen` and `kernels.cudnn.refusal` say why. None: what `chosen` says.
 
   Returns:
     [*B, T, H, E], in the dtype of `v`.
@@ -140,9 +142,10 @@ def _softmax(logits, sinks):
 def chosen(queries: int, keys: int) -> str:
   """What `implementation=None` takes: 'dense' for up to 2^18 pairs of a head, else 'blockwise'.
 
-  So 512 queries and keys, or one query and a cache of any common length, are computed at once. The
-  two differ in one thing beside time and memory: 'blockwise' has no forward-mode derivatives
-  (`jax.jvp`).
+  So 512 queries and keys, or one query and a cache of any common length, are computed at once: that
+  is what CPUs are fastest at (RESULTS.md). 'cudnn' and 'pallas' are taken only if asked for, until
+  they have been measured. Beside time and memory, the ways differ in one thing: 'dense' alone has
+  forward-mode derivatives (`jax.jvp`).
 
   Example:
     >>> chosen(512, 512), chosen(1, 100_000), chosen(2048, 2048)
@@ -151,4 +154,9 @@ def chosen(queries: int, keys: int) -> str:
   return 'dense' if queries * keys <= 2**18 else 'blockwise'
 
 
-_WAYS = {'dense': dense, 'blockwise': blockwise.attend, 'cudnn': cudnn.attend}
+_WAYS = {
+  'dense': dense,
+  'blockwise': blockwise.attend,
+  'cudnn': cudnn.attend,
+  'pallas': fused.attend,
+}

@@ -1,0 +1,285 @@
+"""Attention in fused kernels, for every scheme that changes q and k, or adds a bias by distance.
+
+A kernel knows no scheme. It takes q and k after place 2, and the bias as a table by distance, and
+gives the gradients of those three; XLA differentiates the rest. What the kernels cannot compute is
+computed block-wise: `chosen` says why.
+
+A table asks for ids that count up by one. In a compiled program that is known only when it runs,
+so a test there chooses between the kernel and the block-wise way: any ids are exact. Without a
+bias there is no table, and nothing to test.
+
+XLA cannot partition a kernel: on several devices, call `attend` inside `jax.shard_map`, over batch
+and heads, with check_vma=False.
+"""
+
+import functools
+import importlib
+from types import ModuleType
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+from jaxtyping import Array, Bool, Float, Inexact
+
+from posjax.border import Rules, Side, side
+from posjax.kernels import blockwise, table
+from posjax.kernels.flash import Problem, Tokens
+from posjax.scheme import Ids, Params, PRNGKey, Scheme, declares
+
+
+class Target(NamedTuple):
+  """Which kernels, and whether JAX interprets them: slow, on any device, for tests."""
+
+  kernels: ModuleType
+  interpret: bool = False
+
+
+class Plan(NamedTuple):
+  """What is known when the attention is traced."""
+
+  scheme: Scheme
+  rules: Rules
+  target: Target
+  counting: bool  # whether the ids are known to count up, or it does not matter
+
+
+class Operands(NamedTuple):
+  """What is computed with."""
+
+  params: Params
+  q: Inexact[Array, 'B T H D']  # after place 2
+  k: Inexact[Array, 'B S K D']
+  v: Inexact[Array, 'B S K E']
+  sinks: Float[Array, ' H'] | None
+
+
+class Sides(NamedTuple):
+  """What travels with the tokens and has no gradient here."""
+
+  q_pos: Ids
+  k_pos: Ids
+  q_tokens: Tokens
+  k_tokens: Tokens
+
+
+def attend(
+  scheme: Scheme,
+  params: Params,
+  q: Side,
+  k: Side,
+  v: Inexact[Array, 'B S K E'],
+  rules: Rules,
+  mask: Bool[Array, 'b h T S'] | None = None,
+  sinks: Float[Array, ' H'] | None = None,
+  dropout_key: PRNGKey | None = None,
+) -> Inexact[Array, 'B T H E']:
+  """What `attention.dense` computes, in fused kernels where they can, else block-wise.
+
+  Args:
+    scheme: any scheme.
+    params: its parameters.
+    q: the queries' side.
+    k: the keys' side.
+    v: values.
+    rules: see `border.rules`.
+    mask: True may attend.
+    sinks: one logit per head.
+    dropout_key: see `tile.kept`.
+  """
+  target = here()
+  if target is None or _refusal(target, scheme, q, k, v, mask, rules.dropout_rate):
+    return blockwise.attend(scheme, params, q, k, v, rules, mask, sinks, dropout_key)
+  plan = Plan(scheme, rules, target, scheme.bias is None or _counts(q.pos, k.pos) is True)
+  sides = Sides(q.pos, k.pos, _tokens(q), _tokens(k))
+  return _attend(plan, Operands(params, q.placed, k.placed, v, sinks), sides)
+
+
+def here() -> Target | None:
+  """The kernels for this process' default backend, if there are any: for TPUs, and Hopper GPUs.
+
+  Blocks were chosen, and seen to compile, for the shared memory of Hopper (compute capability 9).
+  """
+  if jax.default_backend() == 'tpu':
+    return Target(importlib.import_module('posjax.kernels.pallas_tpu'))
+  if str(getattr(jax.devices()[0], 'compute_capability', '')).startswith('9.'):
+    return Target(importlib.import_module('posjax.kernels.pallas_gpu'))
+  return None
+
+
+def chosen(
+  q: Array, k: Array, v: Array, scheme: Scheme, params: Params, *, q_pos: Ids, k_pos: Ids,
+  q_at: Any = None, k_at: Any = None, q_order: Array | None = None, k_order: Array | None = None,
+  mask: Array | None = None, dropout_rate: float = 0.0, **others: Any,
+) -> str:  # fmt: skip
+  """What `posjax.attend(..., implementation='pallas')` of the same arguments computes with.
+
+  Args:
+    q: as for `attend`, and so are the others. What else `attend` takes changes nothing.
+    k: keys.
+    v: values.
+    scheme: any scheme.
+    params: its parameters.
+    q_pos: ids of the queries.
+    k_pos: ids of the keys.
+    q_at: see `attend`.
+    k_at: see `attend`.
+    q_order: see `attend`.
+    k_order: see `attend`.
+    mask: see `attend`.
+    dropout_rate: see `attend`.
+    **others: see `attend`.
+
+  Returns:
+    'pallas'; or 'blockwise: ' and why; or, where ids that are not known yet decide it when the
+    program runs, 'pallas where the ids count up by one, else blockwise'.
+
+  Example:
+    >>> x, pos = jnp.ones((1, 4, 2, 8)), jnp.arange(4)
+    >>> chosen(x, x, x, Scheme(), {}, q_pos=pos, k_pos=pos)
+    'blockwise: there is no TPU and no Hopper GPU'
+  """
+  q_side = side('q', q, scheme, scheme.query, params, q_pos, q_at, q_order, None)
+  k_side = side('k', k, scheme, scheme.key, params, k_pos, k_at, k_order, None)
+  why = _refusal(here(), scheme, q_side, k_side, v, mask, dropout_rate)
+  if why:
+    return f'blockwise: {why}'
+  if scheme.bias is None or _counts(q_side.pos, k_side.pos):
+    return 'pallas'
+  return 'pallas where the ids count up by one, else blockwise'
+
+
+def _refusal(target, scheme: Scheme, q: Side, k: Side, v: Array, mask, dropout_rate) -> str:
+  """Why the kernels cannot compute this, as far as it is known before it runs; '' if they can."""
+  for field in ('logits', 'values'):
+    if declares(scheme, field):
+      return f'the scheme has {field}'
+  if mask is not None:
+    return 'there is a mask'
+  if dropout_rate:
+    return 'there is dropout'
+  if any(x.dtype not in (jnp.float32, jnp.bfloat16) for x in (q.placed, k.placed, v)):
+    return 'the heads are neither float32 nor bfloat16'
+  if any(x.dtype not in (jnp.int32, jnp.float32) for x in (q.order, k.order)):
+    return 'the order is neither int32 nor float32'
+  if scheme.bias is not None:
+    if q.pos.ndim > 2 or not jnp.issubdtype(jnp.result_type(q.pos, k.pos), jnp.integer):
+      return 'the bias is of ids that are not single integers'
+    if _counts(q.pos, k.pos) is False:
+      return 'the bias is of ids that do not count up by one'
+  if target is None:
+    return 'there is no TPU and no Hopper GPU'
+  return target.kernels.refusal(q.placed, k.placed, v)
+
+
+def _counts(q_pos: Ids, k_pos: Ids) -> bool | None:
+  """Whether each row counts up by one; None where that is known only when the program runs."""
+  if isinstance(q_pos, jax.core.Tracer) or isinstance(k_pos, jax.core.Tracer):
+    return None
+  return bool(table.contiguous(q_pos, k_pos))
+
+
+def _tokens(side: Side) -> Tokens:
+  rows = max(side.order.shape[0], side.segments.shape[0])
+  fill = lambda x: jnp.broadcast_to(x, (rows, x.shape[1]))
+  return Tokens(fill(side.order), fill(side.segments))
+
+
+@functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
+def _attend(plan, x, sides):
+  return _forward(plan, x, sides)[0]
+
+
+def _attend_forward(plan, x, sides):
+  out, log_sums = _forward(plan, x, sides)
+  return out, (x, sides, out, log_sums)
+
+
+def _attend_backward(plan, saved, d_out):
+  x, sides, out, log_sums = saved
+  return _backward(plan, x, sides, out, log_sums, d_out), None
+
+
+_attend.defvjp(_attend_forward, _attend_backward)
+
+
+def _forward(plan: Plan, x: Operands, sides: Sides):
+  """The output, and each row's logarithm of the sum of exponentials, [B, H, T]."""
+
+  def fused():
+    problem = _problem(x, sides, _table(plan, x, x.params, sides))
+    return plan.target.kernels.forward(_kernels(plan, problem), problem)
+
+  def otherwise():
+    out = _blockwise(plan, sides, x).astype(x.v.dtype)
+    return out, jnp.zeros((out.shape[0], out.shape[2], out.shape[1]), jnp.float32)
+
+  return _choose(plan, sides, fused, otherwise)
+
+
+def _backward(plan: Plan, x: Operands, sides: Sides, out, log_sums, d_out) -> Operands:
+  """The cotangents. The block-wise way computes its forward pass again."""
+
+  def fused():
+    given, back = jax.vjp(lambda params: _table(plan, x, params, sides), x.params)
+    problem = _problem(x, sides, given)
+    delta = (out.astype(jnp.float32) * d_out.astype(jnp.float32)).sum(-1).swapaxes(1, 2)
+    kernels = _kernels(plan, problem)
+    d_heads = plan.target.kernels.backward(
+      kernels, problem, log_sums, delta, d_out.astype(x.v.dtype)
+    )
+    d_q, d_k, d_v, d_table = d_heads
+    d_q, d_k = d_q.astype(x.q.dtype), d_k.astype(x.k.dtype)
+    return Operands(back(d_table)[0], d_q, d_k, d_v, _d_sinks(x.sinks, log_sums, delta))
+
+  def otherwise():
+    recomputed = lambda x: _blockwise(plan, sides, x).astype(x.v.dtype)
+    return jax.vjp(recomputed, x)[1](d_out)[0]
+
+  return _choose(plan, sides, fused, otherwise)
+
+
+def _choose(plan, sides, fused, otherwise):
+  if plan.counting:
+    return fused()
+  counting = table.contiguous(sides.q_pos, sides.k_pos)
+  return lax.cond(counting, fused, otherwise)
+
+
+def _table(plan: Plan, x: Operands, params: Params, sides: Sides):
+  """The bias by distance of each head: [b, H, T + S - 1]. A bias may be one for all heads."""
+  if plan.scheme.bias is None:
+    return None
+  found = table.table(plan.scheme.bias, params, sides.q_pos, sides.k_pos)
+  return jnp.broadcast_to(found, (found.shape[0], x.q.shape[2], found.shape[2]))
+
+
+def _problem(x: Operands, sides: Sides, given) -> Problem:
+  dtype = jnp.result_type(x.q, x.k)
+  q, k = x.q.astype(dtype), x.k.astype(dtype)
+  return Problem(q, k, x.v, given, x.sinks, sides.q_tokens, sides.k_tokens)
+
+
+def _kernels(plan: Plan, problem: Problem):
+  return plan.target.kernels.plan(plan.rules, problem, plan.target.interpret)
+
+
+def _d_sinks(sinks, log_sums, delta):
+  """A sink takes its share of each row, and gives nothing for it."""
+  if sinks is None:
+    return None
+  taken = jnp.exp(sinks[None, :, None] - log_sums) * delta
+  return -taken.sum((0, 2)).astype(sinks.dtype)
+
+
+def _blockwise(plan: Plan, sides: Sides, x: Operands):
+  """The same with any ids. Nothing asks for `at`: the scheme has no logits, and place 2 is done."""
+  scheme = plan.scheme._replace(relative=None)  # it would do place 2 again
+  index = lambda n: jnp.arange(n, dtype=jnp.int32)
+
+  def one(x, pos, tokens):
+    return Side(x, x, pos, (), tokens.order, tokens.segments, index(x.shape[1]))
+
+  q = one(x.q, sides.q_pos, sides.q_tokens)
+  k = one(x.k, sides.k_pos, sides.k_tokens)
+  return blockwise.attend(scheme, x.params, q, k, x.v, plan.rules, None, x.sinks)
