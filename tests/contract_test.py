@@ -373,7 +373,9 @@ def pieces(scheme, params, given, blocks):
   for start, stop in blocks:
     k_side = side(scheme.key, k[:, start:stop], cut(stream, start, stop))
     seen = tile.visible(q_side, k_side, rules, None)
-    logits = tile.scores(scheme, ready, q_side, k_side, rules, seen)
+    logits = tile.content(q_side, k_side, rules)
+    bias = tile.bias(scheme.bias, ready, q_side.pos, k_side.pos) if scheme.bias else None
+    logits = tile.scores(scheme, ready, logits, q_side, k_side, rules, seen, bias)
     # Less one number for all: sums of exponentials then need no running maximum.
     weights = jnp.where(seen, jnp.exp(logits - 4), 0)
     total += weights.sum(-1)
@@ -432,6 +434,9 @@ def test_the_engine_gives_what_the_reference_gives_with_all_gradients(name, monk
       yield jax.jit(change(functools.partial(out, implementation, given)))(params, given.x)
 
   assert error(*answers(jnp.float32, lambda out: out)) <= TOLERANCE
+  q, *_ = sides(scheme, parameters(scheme), inputs(scheme))
+  if not jnp.iscomplexobj(q):  # complex numbers come in no less than 64 bits
+    assert error(*answers(jnp.bfloat16, lambda out: out)) <= 1e-2
   weighted = lambda out: lambda *args: (out(*args) * EACH).real.sum()
   with jax.enable_x64(True):
     grads = answers(jnp.float64, lambda out: jax.grad(weighted(out), argnums=(0, 1)))

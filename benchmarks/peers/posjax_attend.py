@@ -1,17 +1,27 @@
 """`posjax.attend`; `way` is its `implementation`."""
 
+import jax
 import jax.numpy as jnp
 
 import posjax
 from benchmarks.peers import compiled
 from benchmarks.peers.compiled import inputs
-from benchmarks.spec import Attention, Built
+from benchmarks.spec import Absent, Attention, Built
+from posjax.kernels import fused
 
 __all__ = ['build', 'inputs']
 
 
 def build(spec: Attention, given: compiled.Inputs) -> Built:
-  """Compiles it."""
+  """Compiles it.
+
+  Raises:
+    Absent: if there is no device for fused kernels: what would be timed is 'blockwise'.
+  """
+  if spec.way == 'pallas' and fused.here() is None:
+    raise Absent('fused kernels need a TPU or a Hopper GPU')
+  if spec.way == 'cudnn' and jax.default_backend() != 'gpu':
+    raise Absent('cuDNN needs a GPU')
 
   def attention(scheme, params, q, k, v, pos):
     x = jnp.zeros((*pos.shape, spec.heads * spec.width))  # what gates would read

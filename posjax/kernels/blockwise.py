@@ -69,7 +69,7 @@ def attend(
 def tile_size(queries: int, keys: int, rows: int, whole: bool) -> tuple[int, int]:
   """Queries, and keys, of a tile; of several, the keys are a multiple of the queries.
 
-  Measured on CPU (RESULTS.md): below 2048 tokens small tiles skip more of the future, above large
+  Measured on CPU (RESULTS.md): below 4096 tokens small tiles skip more of the future, above large
   ones keep two cores busy, as long as what a tile holds stays in the cache.
 
   Args:
@@ -82,7 +82,7 @@ def tile_size(queries: int, keys: int, rows: int, whole: bool) -> tuple[int, int
     >>> tile_size(1024, 1024, 8, False), tile_size(4096, 4096, 8, False)
     ((128, 128), (256, 512))
   """
-  tall, wide = (128, 128) if max(queries, keys) < 2048 else (256, 512)
+  tall, wide = (128, 128) if max(queries, keys) < 4096 else (256, 512)
   while rows * tall * wide > 2**21 and tall > 32:
     tall, wide = tall // 2, wide // 2
   if whole:
