@@ -139,19 +139,25 @@ def _softmax(logits, sinks):
   return jax.nn.softmax(jnp.concatenate([logits, sink], axis=-1), axis=-1)[..., :-1]
 
 
-def chosen(queries: int, keys: int) -> str:
-  """What `implementation=None` takes: 'dense' for up to 2^18 pairs of a head, else 'blockwise'.
+def chosen(queries: int, keys: int, platform: str | None = None) -> str:
+  """What `implementation=None` takes: 'dense' for few pairs, else 'blockwise'.
 
-  So 512 queries and keys, or one query and a cache of any common length, are computed at once: that
-  is what CPUs are fastest at (RESULTS.md). 'cudnn' and 'pallas' are taken only if asked for, until
-  they have been measured. Beside time and memory, the ways differ in one thing: 'dense' alone has
-  forward-mode derivatives (`jax.jvp`).
+  Few are 16 queries, for any number of keys; or, for each head, 2^15 pairs on a CPU, where tiles
+  were measured to be faster from 256 tokens on (RESULTS.md), and 2^18 on what has not been
+  measured. 'cudnn' and 'pallas' are taken only if asked for, until they have been. Beside time and
+  memory, the ways differ in one thing: 'dense' alone has forward-mode derivatives (`jax.jvp`).
+
+  Args:
+    queries: T.
+    keys: S.
+    platform: 'cpu', 'gpu' or 'tpu'; by default what JAX runs on.
 
   Example:
-    >>> chosen(512, 512), chosen(1, 100_000), chosen(2048, 2048)
+    >>> chosen(128, 128, 'cpu'), chosen(1, 100_000, 'cpu'), chosen(256, 256, 'cpu')
     ('dense', 'dense', 'blockwise')
   """
-  return 'dense' if queries * keys <= 2**18 else 'blockwise'
+  few = 2**15 if (platform or jax.default_backend()) == 'cpu' else 2**18
+  return 'dense' if queries <= 16 or queries * keys <= few else 'blockwise'
 
 
 _WAYS = {

@@ -129,7 +129,7 @@ def _either(counts: Bool[Array, ''] | None, run: Callable[[bool], Any]) -> Any:
 
 def _rows(plan: Plan, x: Operands, out, log_sums, d_out) -> Rows:
   delta = cut_tokens(jnp.real(d_out * out).sum(-1), plan.queries).swapaxes(-1, -2)
-  d_out = cut_heads(d_out, plan.queries, x.v.shape[2]).swapaxes(-1, -2)
+  d_out = cut_heads(d_out, plan.queries, x.v.shape[2])
   return Rows(d_out, log_sums, delta)
 
 

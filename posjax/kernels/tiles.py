@@ -58,7 +58,7 @@ class Running(NamedTuple):
 class Rows(NamedTuple):
   """What the backward pass knows of some queries."""
 
-  d_out: Inexact[Array, 'B K t E']
+  d_out: Inexact[Array, 'B K E t']
   log_sums: Float[Array, 'B H T']  # logarithm of each row's sum of exponentials
   delta: Float[Array, 'B H T']  # output times its cotangent: what the softmax takes back
 
@@ -106,13 +106,13 @@ def cotangents(plan: Plan, x: Tile, rows: Rows) -> Cotangents:
   given = []  # cotangents of `floats`, from each of the scheme's places
   logits, back = _bent(plan, x, floats, joined)
   weights = jnp.exp(logits - log_sums[..., None])
-  d_weights = _real(jnp.einsum('bkte,bkes->bkts', d_out, _wide(x.v))).reshape(weights.shape)
+  d_weights = _real(jnp.einsum('bket,bkes->bkts', d_out, _wide(x.v))).reshape(weights.shape)
   factors = _kept(plan, x) if plan.rules.dropout_rate else None
   mixed = weights if factors is None else weights * factors
   if plan.scheme.values:
     added = lambda floats, mixed: _values(plan, joined(floats), mixed)
     _, back_values = jax.vjp(added, floats, mixed)
-    d_floats, more = back_values(d_out)
+    d_floats, more = back_values(d_out.swapaxes(-1, -2))
     given.append(d_floats)
     d_weights = d_weights + more
   if factors is not None:
@@ -125,7 +125,7 @@ def cotangents(plan: Plan, x: Tile, rows: Rows) -> Cotangents:
     floats=sums(*given) if given else None,
     q=d_q,
     k=d_k,
-    v=jnp.einsum('bkte,bkts->bkes', d_out, _by_key_head(plan, x, mixed)),
+    v=jnp.einsum('bket,bkts->bkes', d_out, _by_key_head(plan, x, mixed)),
     relative=d_relative,
     table=Table(None if x.table.bias is None else d_bias, d_vectors),
   )

@@ -230,10 +230,12 @@ def test_tiles_that_cannot_meet_are_not_computed():
   assert jnp.isfinite(out).all()
 
 
-def test_the_choice_is_by_the_number_of_pairs():
-  assert [attention.chosen(t, s) for t, s in ((512, 512), (1, 2**18), (513, 512))] == [
-    'dense', 'dense', 'blockwise',
-  ]  # fmt: skip
+@pytest.mark.parametrize(('platform', 'most'), [('cpu', 128 * 256), ('gpu', 512 * 512)])
+def test_the_choice_is_by_the_number_of_pairs_and_the_platform(platform, most):
+  assert attention.chosen(128, most // 128, platform) == 'dense'
+  assert attention.chosen(128, most // 128 + 1, platform) == 'blockwise'
+  assert attention.chosen(16, 10 * most, platform) == 'dense'
+  assert attention.chosen(17, 10 * most, platform) == 'blockwise'
 
 
 def test_an_unknown_way_is_refused():
