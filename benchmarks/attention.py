@@ -8,12 +8,21 @@ All of it, with the peers of the first line (without them, ours and jax.nn); an 
 pip install torch==2.13.0 && pip install -e '.[train,peers]'
 python -m benchmarks.attention --lengths=512,1024,2048,4096,8192,16384 --json=attention.jsonl
 
-B = 1, causal; 'both' is the output and the gradients of q, k, v and all parameters, 'forward' the
+And on a GPU, in half precision:
+
+for width in 64 128; do for causal in causal no-causal; do
+  python -m benchmarks.attention --dtype=bfloat16 --lengths=4096,16384,65536 --width=$width \
+    --$causal --passes=both,forward --schemes='none|rope|alibi|t5|gaussian' --json=gpu.jsonl
+done; done
+
+B = 1; 'both' is the output and the gradients of q, k, v and all parameters, 'forward' the
 output alone. Each line has its own process; in each round every process runs once, in random order,
 and the baseline runs along with each scheme. The table shows medians (least-most) of process CPU
 seconds and of wall seconds, and their ratio to the baseline's, which has no positions; the most
-memory that a run holds above q, k and v; and the compiler's own figure for temporary memory. What
-each peer is given is said in its file. What would not fit into the free memory is not run.
+memory that a run holds above q, k and v; and the compiler's own figure for temporary memory.
+TFLOP/s count the products that attention cannot do without, per wall second; 'matmul' is one matrix
+product of as many. What each peer is given is said in its file. What would not fit into the free
+memory is not run.
 """
 
 import argparse
@@ -37,6 +46,7 @@ PEERS = {
   'tokamax': Peer('tokamax_attention'),
   'torch': Peer('torch_sdpa', schemes=WRITTEN),
   'FlexAttention': Peer('torch_flex', schemes=WRITTEN),
+  'matmul': Peer('matmul', schemes=('none',)),
 }
 BASELINES = 'torch,jax.nn,posjax blockwise'  # jax.nn lacks the memory for the longest
 
@@ -46,9 +56,12 @@ def tables(given: argparse.Namespace) -> Iterator[tuple[str, Iterator[report.Lin
   for length in given.lengths:
     for which in given.passes:
       sizes = {'length': length, 'heads': given.heads, 'width': given.width, 'dtype': given.dtype}
-      make = functools.partial(Attention, **sizes, backward=which == 'both')
+      sizes |= {'backward': which == 'both', 'causal': given.causal}
+      make = functools.partial(Attention, **sizes)
       with contextlib.closing(baseline(given, PEERS, 'none', make)) as base:
-        title = f'{length} tokens, {given.heads} heads of {given.width}, {given.dtype}, {which}; '
+        sees = 'causal' if given.causal else 'not causal'
+        title = f'{length} tokens, {given.heads} heads of {given.width}, {given.dtype}, {sees}, '
+        title += f'{which}; '
         title += f'ratios to {base.case.label} without positions (less is better)'
         yield title, lines(given, PEERS, make, base)
 
@@ -60,6 +73,7 @@ def arguments(argv: list[str]) -> argparse.Namespace:
   add('--passes', type=words(','), default='both', help='both, forward, or both,forward')
   add('--heads', type=int, default=8)
   add('--width', type=int, default=64, help='of a head')
+  add('--causal', action=argparse.BooleanOptionalAction, default=True)
   add('--dtype', default='float32', choices=('float32', 'bfloat16', 'float16'))
   given = read(asked, PEERS, argv)
   if unknown := sorted({*given.passes} - {'both', 'forward'}):

@@ -52,11 +52,12 @@ def attention_row(found: Found, baseline: Found) -> list[str]:
     *(found.case.spec.scheme, found.case.label),
     *(_spread(found.cpu), f'{cpu / base_cpu:.2f}'),
     *(_spread(found.wall), f'{wall / base_wall:.2f}'),
+    _digits(found.case.spec.flops / wall / 1e12),
     *memory_columns(found),
   ]
 
 
-ATTENTION = 'scheme | computed by | CPU s | ratio | wall s | ratio | MiB | XLA MiB'
+ATTENTION = 'scheme | computed by | CPU s | ratio | wall s | ratio | TFLOP/s | MiB | XLA MiB'
 
 
 def step_row(found: Found, baseline: Found) -> list[str]:

@@ -15,7 +15,7 @@ class Absent(Unable):
 
 
 class Attention(NamedTuple):
-  """Causal attention of one row.
+  """Attention of one row.
 
   Attributes:
     scheme: a line of `posjax.get`.
@@ -25,6 +25,7 @@ class Attention(NamedTuple):
     width: D, of a head.
     dtype: of q, k and v; parameters are float32.
     backward: whether the gradients of q, k, v and all parameters are computed too.
+    causal: whether a token sees what precedes it alone.
   """
 
   scheme: str
@@ -34,6 +35,13 @@ class Attention(NamedTuple):
   width: int = 64
   dtype: str = 'float32'
   backward: bool = True
+  causal: bool = True
+
+  @property
+  def flops(self) -> float:
+    """Of the products that attention cannot do without: 2 forward, 5 backward; pairs that meet."""
+    pairs = self.length**2 / (2 if self.causal else 1)
+    return 2 * self.heads * self.width * pairs * (7 if self.backward else 2)
 
   @property
   def plane(self) -> int:

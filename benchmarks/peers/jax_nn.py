@@ -29,7 +29,7 @@ def build(spec: Attention, given: compiled.Inputs) -> Built:
     if dense is not None and spec.way == 'cudnn':
       dense = dense.astype(q.dtype)
     return jax.nn.dot_product_attention(
-      q, k, v, bias=dense, is_causal=True, implementation=spec.way
+      q, k, v, bias=dense, is_causal=spec.causal, implementation=spec.way
     )
 
   return compiled.built(spec, given, attention)

@@ -28,7 +28,7 @@ def build(spec: Attention, given: compiled.Inputs) -> Built:
     params, at = scheme.prepare(params, x, pos, None)
     sides = {'q_pos': pos, 'k_pos': pos, 'q_at': at, 'k_at': at}
     return posjax.attend(
-      q, k, v, scheme, params, causal=True, implementation=spec.way or None, **sides
+      q, k, v, scheme, params, causal=spec.causal, implementation=spec.way or None, **sides
     )
 
   return compiled.built(spec, given, attention)

@@ -24,13 +24,14 @@ def build(spec: Attention, given: list[torch.Tensor]) -> Built:
   if device == 'cpu' and spec.backward:
     raise Absent('FlexAttention has gradients on a GPU only')
   causal = lambda b, h, t, s: t >= s
-  mask = create_block_mask(causal, None, None, spec.length, spec.length, device=device)
+  size = spec.length, spec.length
+  mask = create_block_mask(causal, None, None, *size, device=device) if spec.causal else None
   flex = torch.compile(flex_attention)
   if spec.scheme == 'none':
     return torch_eager.built(spec, given, lambda q, k, v: flex(q, k, v, block_mask=mask))
   if spec.scheme == 'alibi':
     slope = torch.from_numpy(slopes(spec.heads)).to(device)
-    score = lambda logit, b, h, t, s: logit - slope[h] * (t - s)
+    score = lambda logit, b, h, t, s: logit - slope[h] * (t - s).abs()
     attention = lambda q, k, v: flex(q, k, v, score_mod=score, block_mask=mask)
     return torch_eager.built(spec, given, attention)
   if spec.scheme != 't5':

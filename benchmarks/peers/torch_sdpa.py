@@ -23,7 +23,7 @@ def build(spec: Attention, given: list[torch.Tensor]) -> Built:
     Unable: for another scheme, or without memory for its arrays.
   """
   if spec.scheme == 'none':
-    plain = lambda q, k, v: F.scaled_dot_product_attention(q, k, v, is_causal=True)
+    plain = lambda q, k, v: F.scaled_dot_product_attention(q, k, v, is_causal=spec.causal)
     return torch_eager.built(spec, given, plain)
   if spec.scheme not in ('alibi', 't5'):
     raise Unable('of biases, only those of ALiBi and T5 are written here')
@@ -31,7 +31,8 @@ def build(spec: Attention, given: list[torch.Tensor]) -> Built:
   if torch_eager.device() == 'cpu':
     memory.require((3 if spec.scheme == 'alibi' else 5) * spec.plane)
   distance = torch.arange(spec.length)[:, None] - torch.arange(spec.length)
-  distance, ahead = distance.to(torch_eager.device()), (distance < 0).to(torch_eager.device())
+  distance = distance.to(torch_eager.device())
+  ahead = (distance < 0) & spec.causal
   if spec.scheme == 'alibi':
     return _alibi(spec, given, distance, ahead)
   return _t5(spec, given, distance, ahead)
@@ -39,7 +40,7 @@ def build(spec: Attention, given: list[torch.Tensor]) -> Built:
 
 def _alibi(spec, given, distance, ahead) -> Built:
   slope = torch.from_numpy(slopes(spec.heads)).to(distance.device)[:, None, None]
-  bias = (-slope * distance).masked_fill_(ahead, float('-inf'))[None].to(given[0].dtype)
+  bias = (-slope * distance.abs()).masked_fill_(ahead, float('-inf'))[None].to(given[0].dtype)
   attention = lambda q, k, v: F.scaled_dot_product_attention(q, k, v, attn_mask=bias)
   return torch_eager.built(spec, given, attention)
 
