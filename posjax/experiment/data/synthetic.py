@@ -12,16 +12,14 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from posjax.experiment.data.catalogue import get
-from posjax.experiment.data.framing import DECODER, MARKS, Form, Row
+from posjax.experiment.data.catalogue import get, names
+from posjax.experiment.data.framing import BOS, DECODER, EOS, MARKS, PAD, SEP, Form, Row
 
 if TYPE_CHECKING:
   import grain
 
-__all__ = [
-  *('BOS', 'EOS', 'MARKS', 'PAD', 'SEP', 'batched', 'examples', 'get', 'names'),
-  *('required_width', 'vocabulary'),
-]
+__all__ = ['BOS', 'EOS', 'MARKS', 'PAD', 'SEP', 'batched', 'examples', 'get', 'names']
+__all__ += ['required_width', 'vocabulary']
 
 
 def vocabulary(name: str) -> tuple[str, ...]:
