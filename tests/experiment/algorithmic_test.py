@@ -10,7 +10,7 @@ from flax import nnx
 
 import posjax
 from configs import algorithmic as algorithmic_config
-from configs import chomsky, default
+from configs import chomsky, default, scan
 from posjax.experiment import sharding
 from posjax.experiment.data import catalogue, synthetic
 from posjax.experiment.evaluation import evaluate, unseen
@@ -260,6 +260,9 @@ def test_a_file_is_a_task_too(tmp_path):
     assert rows == [length + 1] * 16
   score = scored(task, task.model(nnx.Rngs(0)), 3)
   assert score.tokens == sum(np.sum(batch['weights']) for batch in task.eval_batches(3))
+  arguments = scan.get_config().task.to_dict()
+  assert arguments.pop('name') == 'algorithmic'
+  assert make(**{**arguments, 'data': f'file:{tmp_path}', 'longest': 4}).lengths == (4, 5, 6)
   with pytest.raises(ValueError, match='has no answers of length 9; it has 1 to 6'):
     make(data=f'file:{tmp_path}', longest=3, eval_factors=(1, 3))
 

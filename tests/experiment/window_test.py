@@ -8,6 +8,7 @@ import pytest
 from flax import nnx
 
 import posjax
+from configs import default, length_generalization
 from posjax.experiment import sharding
 from posjax.experiment.evaluation import evaluate
 from posjax.experiment.report import results
@@ -94,3 +95,11 @@ def test_no_window_is_scored_where_none_is_asked_for(text):
 def test_a_model_that_has_a_window_is_not_compared_with_one(text):
   with pytest.raises(ValueError, match=r'model\.window must be None, but got 4'):
     make(text, model={**MODEL, 'window': 4})
+
+
+def test_the_config_tests_up_to_sixteen_training_lengths_with_a_window():
+  config, plain = length_generalization.get_config(), default.get_config()
+  assert config.task.eval_factors == (1, 2, 4, 8, 16)
+  assert (config.task.eval_window, plain.task.eval_window) == (True, False)
+  assert config.task.keys() == plain.task.keys()
+  assert config.task.eval_tokens % (16 * config.task.length) == 0

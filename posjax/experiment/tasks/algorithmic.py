@@ -6,7 +6,8 @@ what belongs into all of them at once, as in Ruoss et al. 2023, https://arxiv.or
 where answers vary in length, `<eos>` ends them and what follows counts for nothing (there, the
 filling is learned, but not scored either).
 
-An answer is right (`accuracy`) if every token of it is, its `<eos>` too; chance is about 0.
+An answer is right (`accuracy`) if every token of it is, its `<eos>` too; chance is about 0 where
+answers are long, and 1/2 where they are one bit.
 `token_accuracy` is the share of right tokens: of a decoder, each after the right ones before it.
 With `greedy`, the decoder goes on from its own words: `greedy_token_accuracy` is another number,
 and lower. Whole answers are the same either way: the first wrong token ends both.
