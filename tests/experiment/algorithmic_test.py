@@ -13,6 +13,7 @@ from configs import algorithmic as algorithmic_config
 from configs import chomsky, default, scan
 from posjax.experiment import sharding
 from posjax.experiment.data import catalogue, synthetic
+from posjax.experiment.data.framing import DECODER
 from posjax.experiment.evaluation import evaluate, unseen
 from posjax.experiment.report import results
 from posjax.experiment.tasks import get_task
@@ -90,12 +91,11 @@ def test_the_end_of_an_answer_that_varies_is_judged_and_what_follows_is_not():
 
 def test_a_decoder_goes_on_as_if_all_were_read_anew():
   """Left-padded prompts and a cache, against one full pass per token and row."""
-  task = make(scheme='rope', data='synthetic:dyck', longest=6, eval_factors=(1,))
-  model = task.model(nnx.Rngs(0))
-  batch = next(iter(task.eval_batches(6)))
-  said = continued(model, batch, jax.random.key(0))
-  counts = batch['weights'] > 0
-  assert len(set(counts.sum(1).tolist())) > 1
+  model = make(scheme='rope', data='synthetic:dyck').model(nnx.Rngs(0))
+  questions = [([0, 2, 0], [1, 3, 1]), ([2], [3]), ([0, 1], []), ([2, 2, 3, 0, 1], [3])]
+  rows = [DECODER.row(prompt, answer, 0, 12) for prompt, answer in questions]
+  batch = {name: np.stack([row[name] for row in rows]) for name in rows[0]}
+  said, counts = continued(model, batch, jax.random.key(0)), batch['weights'] > 0
   graph, state = nnx.split(model)
   pos = jnp.arange(batch['inputs'].shape[1])
   anew = jax.jit(lambda tokens: nnx.merge(graph, state)(tokens, pos)[0].argmax(-1))
@@ -157,6 +157,17 @@ def test_training_asks_every_length_up_to_the_longest_from_the_shortest_there_is
   batches = list(itertools.islice(task.train_batches(0, 1), 12))
   assert {int(n) for batch in batches for n in batch['lengths']} == {3, 4, 5, 6}
   assert 'training lengths' in task.facts
+
+
+@pytest.mark.parametrize('model', [MODEL, ENCODER], ids=['decoder', 'encoder'])
+def test_where_one_length_is_trained_it_is_judged_by_other_questions(model):
+  task = make(model, shortest=6, longest=6, eval_factors=(1,))
+  learned = itertools.islice(task.train_batches(0, 1), 20)
+  rows = {tuple(row) for batch in learned for row in batch['inputs'].tolist()}
+  judged = {tuple(row) for batch in task.eval_batches(6) for row in batch['inputs'].tolist()}
+  assert len(rows) > 150
+  assert len(judged) == 16
+  assert not rows & judged
 
 
 def test_unseen_lengths_weigh_alike_and_one_without_a_number_leaves_none():
