@@ -34,33 +34,31 @@ class Questions(NamedTuple):
 
 
 def lengths_to_judge(
-  longest: int, factors: Sequence[int] | None, lengths: Sequence[int] | None
+  longest: int, factors: Sequence[int], lengths: Sequence[int]
 ) -> tuple[int, ...]:
   """The longest training length, and what lies beyond it.
 
   Args:
     longest: N.
-    factors: lengths in longest training lengths, 1 first; or None.
-    lengths: lengths, rising from N; or None.
+    factors: lengths in longest training lengths, 1 first; or none.
+    lengths: lengths, rising from N; or none.
 
   Raises:
-    ValueError: if not one of them is given, or it does not begin with N, or does not rise.
+    ValueError: if both or neither are given, or they do not begin with N, or lengths do not rise.
   """
-  if (factors is None) == (lengths is None):
+  if bool(factors) == bool(lengths):
     raise ValueError(
-      'Either eval_factors or eval_lengths must be given, and the other be None, but got '
-      f'{factors} and {lengths}.'
+      'Either eval_factors or eval_lengths must be given, and the other be (), but got '
+      f'{tuple(factors)} and {tuple(lengths)}.'
     )
-  if factors is not None and (not factors or factors[0] != 1 or min(factors) < 1):
+  if factors and (factors[0] != 1 or min(factors) < 1):
     raise ValueError(f'eval_factors must begin with 1, the longest length, but got {factors}.')
-  if lengths is None:
-    return tuple(factor * longest for factor in factors or ())
-  if not lengths or lengths[0] != longest or any(np.diff(lengths) < 1):
+  if lengths and (lengths[0] != longest or any(np.diff(lengths) < 1)):
     raise ValueError(
       f'eval_lengths must rise from {longest}, the longest training length, but got '
       f'{tuple(lengths)}.'
     )
-  return tuple(lengths)
+  return tuple(lengths) or tuple(factor * longest for factor in factors)
 
 
 def generated(
@@ -70,8 +68,8 @@ def generated(
   seed: int,
   shortest: int | None,
   longest: int,
-  eval_factors: Sequence[int] | None,
-  eval_lengths: Sequence[int] | None,
+  eval_factors: Sequence[int],
+  eval_lengths: Sequence[int],
 ) -> Questions:
   """Questions of an algorithm, framed; arguments as in the task `algorithmic`.
 
@@ -103,7 +101,7 @@ def generated(
 
   def judged(length, rows, count):
     width = synthetic.required_width(name, length, form)
-    if eval_lengths is not None:
+    if eval_lengths:
       width += -width % _WIDTHS
     sizes = {'batch_size': rows, 'seed': seed + _HELD_OUT, 'width': width, 'form': form}
     stream = iter(synthetic.examples(name, lengths=(length,), **sizes))
@@ -119,8 +117,8 @@ def from_file(
   seed: int,
   shortest: int | None,
   longest: int,
-  eval_factors: Sequence[int] | None,
-  eval_lengths: Sequence[int] | None,
+  eval_factors: Sequence[int],
+  eval_lengths: Sequence[int],
 ) -> Questions:
   """Questions of a file, framed for a decoder; a length is that of an answer.
 
@@ -134,7 +132,7 @@ def from_file(
   """
   data = pairs_of.read(path)
   there = data.lengths()
-  if eval_factors is None and eval_lengths is None:
+  if not eval_factors and not eval_lengths:
     eval_lengths = (longest, *(length for length in there if length > longest))
   lengths = lengths_to_judge(longest, eval_factors, eval_lengths)
   seen = [pair for pair in data.pairs if (shortest or 1) <= len(pair.answer) <= longest]

@@ -38,9 +38,9 @@ def task(
   data: str,
   shortest: int | None,
   longest: int,
-  eval_factors: Sequence[int] | None,
+  eval_factors: Sequence[int],
   eval_examples: int,
-  eval_lengths: Sequence[int] | None = None,
+  eval_lengths: Sequence[int] = (),
   greedy: bool = False,
 ) -> Task:
   """A decoder, or an encoder, on one algorithm.
@@ -54,11 +54,11 @@ def task(
       and answers as in `posjax.experiment.data.pairs`, where a length is that of the answer.
     shortest: the shortest training length, as the algorithm counts it; None: the shortest there is.
     longest: the longest, N.
-    eval_factors: evaluation lengths, in longest training lengths; 1 first.
+    eval_factors: evaluation lengths, in longest training lengths; 1 first. () for the next but one.
     eval_examples: questions per evaluation length.
     eval_lengths: instead of `eval_factors`, evaluation lengths that rise from N: `(N, N + 1, ..)`.
       Their rows are padded to multiples of 64 tokens, so that few programs are compiled. A file
-      judges all lengths that it has where both are None.
+      judges all lengths that it has where both are ().
     greedy: whether a decoder is also judged by its own continuations: slower.
 
   Raises:
