@@ -4,7 +4,7 @@
 
 After Ruoss et al. 2023, https://arxiv.org/abs/2305.16843, whose score is the mean of
 `token_accuracy` over the unseen lengths (`unseen` in results.json), at a size for two CPU cores:
-about a minute and a half. The size of that paper is configs/chomsky_paper.py. There a batch has one
+under two minutes. The size of that paper is configs/chomsky_paper.py. There a batch has one
 length; here, rows of one batch differ.
 
 Regular: even_pairs, modular_arithmetic, parity_check, cycle_navigation. Deterministic context-free:
