@@ -4,11 +4,16 @@
 
 Setting after Kazemnejad et al. 2023, https://arxiv.org/abs/2305.19466 (a decoder that answers after
 the question), at a size for two CPU cores: under three minutes, in which copying without positions
-gets 92 % of the answers of length 16 right, and none of 32 (RESULTS.md). Algorithms: copy, reverse,
-sort, addition, parity, dyck, associative_recall.
+gets 92 % of the answers of length 16 right, and none of 32 (RESULTS.md). The size of that paper is
+configs/algorithmic_paper.py.
+
+Algorithms of such papers: copy, copy_repeats, copy_unique, reverse, sort, addition, addition_hints,
+summation, parity, dyck, associative_recall, needle_retrieval; those of configs/chomsky.py can be
+asked here too.
 """
 
 from ml_collections import ConfigDict
+from ml_collections.config_dict import placeholder
 
 from configs import default
 
@@ -21,11 +26,15 @@ def get_config() -> ConfigDict:
   c.batch_size = 64
   c.task = ConfigDict()
   c.task.name = 'algorithmic'
-  c.task.data = 'synthetic:copy'
-  c.task.shortest = 1  # training lengths, as the algorithm counts them
+  c.task.data = 'synthetic:copy'  # or 'file:PATH', questions and answers (configs/scan.py)
+  c.task.shortest = placeholder(
+    int
+  )  # training lengths, as the algorithm counts; the least there is
   c.task.longest = 16
   c.task.eval_factors = (1, 2, 4)  # evaluation lengths, in the longest training length
+  c.task.eval_lengths = ()  # or themselves: (16, 17, 20, 64), and no factors: ()
   c.task.eval_examples = 128  # questions per evaluation length
+  c.task.greedy = False  # also judge what the decoder says by itself
   c.model.num_layers = 3
   c.model.width = 128
   c.model.num_heads = 4

@@ -24,6 +24,7 @@ def get_config() -> ConfigDict:
   c.task.length = 256  # tokens per row
   c.task.eval_factors = (1, 2, 4, 8)  # evaluation lengths, in training lengths
   c.task.eval_tokens = 32_768  # held-out tokens per evaluation length
+  c.task.eval_window = False  # also score each length with every layer seeing task.length tokens
   c.task.prompt = 'def '  # what the sample at the end continues
   c.task.sample_length = 200  # tokens of it
 

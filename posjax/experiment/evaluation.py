@@ -1,8 +1,9 @@
 """How good a model is at each length, and at each position."""
 
 import functools
-from collections.abc import Iterable
-from typing import Any, NamedTuple
+import math
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple, Self
 
 import jax
 import numpy as np
@@ -10,6 +11,8 @@ from flax import nnx
 
 from posjax.experiment.sharding import put_batch, put_whole
 from posjax.experiment.tasks import Batch, Task
+
+MEANS = ('loss', 'accuracy', 'token_accuracy', 'greedy_accuracy', 'greedy_token_accuracy')
 
 
 class Score(NamedTuple):
@@ -22,6 +25,13 @@ class Score(NamedTuple):
     tokens: how many were counted.
     by_position: mean loss at each position of the row, in the task's unit; NaN where none counts.
     refused: why the model takes no input of this length, where it says so; '' otherwise.
+    token_accuracy: share of tokens that are right, a decoder's each after the right ones before it
+      (teacher forcing).
+    greedy_accuracy: share of whole answers that are right where the model goes on from its own
+      tokens; NaN where the task does not ask for it.
+    greedy_token_accuracy: share of tokens that are right then; none is, after an end said too soon.
+    windowed: the score where every layer attends to the last tokens only, as many as a training row
+      has; None where the task does not ask for it.
   """
 
   length: int
@@ -30,6 +40,10 @@ class Score(NamedTuple):
   tokens: int
   by_position: np.ndarray
   refused: str = ''
+  token_accuracy: float = math.nan
+  greedy_accuracy: float = math.nan
+  greedy_token_accuracy: float = math.nan
+  windowed: Self | None = None
 
 
 def evaluate(task: Task, graph: Any, state: Any, length: int, mesh, key) -> Score:
@@ -43,16 +57,85 @@ def evaluate(task: Task, graph: Any, state: Any, length: int, mesh, key) -> Scor
     mesh: devices.
     key: random key of place 0: equal keys draw equal ids.
   """
+  score = _scored(task, graph, state, length, mesh, key)
+  if task.windowed is not None:
+    windowed = _scored(task, _structure(task.windowed), state, length, mesh, key)
+    score = score._replace(windowed=windowed)
+  if task.continued is not None and not score.refused:
+    batches = task.eval_batches(length)
+    answers, tokens = _greedy(task.continued, nnx.merge(graph, state), batches, key)
+    score = score._replace(greedy_accuracy=answers, greedy_token_accuracy=tokens)
+  return score
+
+
+def unseen(scores: Sequence[Score]) -> Score | None:
+  """Means over the lengths beyond the trained one, each length alike; None where there is none.
+
+  Args:
+    scores: the training length's first.
+
+  Returns:
+    A score whose `MEANS` are means, NaN where one of the lengths has no number; its length is the
+    longest, its tokens are those of all, and it has no positions.
+  """
+  beyond = [score for score in scores if score.length > scores[0].length]
+  if not beyond:
+    return None
+  mean = lambda name: float(np.mean([getattr(score, name) for score in beyond]))
+  return Score(
+    length=max(score.length for score in beyond),
+    loss=mean('loss'),
+    accuracy=mean('accuracy'),
+    tokens=sum(score.tokens for score in beyond),
+    by_position=np.full(1, np.nan),
+    token_accuracy=mean('token_accuracy'),
+    greedy_accuracy=mean('greedy_accuracy'),
+    greedy_token_accuracy=mean('greedy_token_accuracy'),
+  )
+
+
+def _scored(task: Task, graph: Any, state: Any, length: int, mesh, key) -> Score:
   batches = task.eval_batches(length)
   try:
     totals = _totals(task, graph, state, batches, mesh, key)
   except ValueError as error:  # raised while tracing: a declared length that ids do not fit in
     return Score(length, np.nan, np.nan, 0, np.full(1, np.nan), refused=str(error))
-  loss, weight, right, answers = totals
+  loss, weight, right, right_answers, answers = totals
   with np.errstate(invalid='ignore', divide='ignore'):
     by_position = task.per_nat * loss / weight
-  mean = task.per_nat * loss.sum() / weight.sum()
-  return Score(length, float(mean), float(right / answers), int(weight.sum()), by_position)
+  mean = float(task.per_nat * loss.sum() / weight.sum())
+  tokens = float(right / weight.sum())
+  accuracy = float(right_answers / answers) if task.exact else tokens
+  return Score(length, mean, accuracy, int(weight.sum()), by_position, token_accuracy=tokens)
+
+
+def _structure(make) -> Any:
+  """A model's structure, without its arrays."""
+  kept = {}
+
+  def split():
+    kept['graph'], state = nnx.split(make(nnx.Rngs(0)))
+    return state
+
+  jax.eval_shape(split)
+  return kept['graph']
+
+
+def _greedy(continued, model, batches: Iterable[Batch], key) -> tuple[float, float]:
+  """Shares of right answers and of right tokens, where the model goes on from its own."""
+  right_answers = answers = right = tokens = 0
+  for i, batch in enumerate(batches):
+    said = continued(model, batch, jax.random.fold_in(key, i))
+    counts = batch['weights'] > 0
+    last = counts.shape[1] - 1 - counts[:, ::-1].argmax(1)  # the place of the right end
+    ends = np.take_along_axis(batch['targets'], last[:, None], axis=1)
+    too_soon = np.cumsum((said == ends) & counts, axis=1) - ((said == ends) & counts) > 0
+    same = counts & (said == batch['targets']) & ~too_soon
+    right, tokens = right + same.sum(), tokens + counts.sum()
+    asked = counts.any(1)
+    right_answers += (asked & (same == counts).all(1)).sum()
+    answers += asked.sum()
+  return float(right_answers / answers), float(right / tokens)
 
 
 def check_first(task: Task, graph: Any, state: Any, batch: Batch, mesh) -> None:
@@ -72,7 +155,7 @@ def check_first(task: Task, graph: Any, state: Any, batch: Batch, mesh) -> None:
 
 def _totals(task: Task, graph, state, batches: Iterable[Batch], mesh, key):
   score = _scorer(task.losses, task.exact)
-  sums = (np.zeros(()),) * 4
+  sums = (np.zeros(()),) * 5
   for i, batch in enumerate(batches):
     new = score(graph, state, put_whole(batch, mesh), jax.random.fold_in(key, i))
     sums = tuple(a + np.asarray(b, np.float64) for a, b in zip(sums, new, strict=True))
@@ -81,16 +164,19 @@ def _totals(task: Task, graph, state, batches: Iterable[Batch], mesh, key):
 
 @functools.cache
 def _scorer(losses, exact: bool):
-  """A jitted function to sums over a batch: loss and weight by position, right, and answers."""
+  """A jitted function to sums over a batch.
+
+  Loss and weight by position, right tokens, right answers, and answers (if those are scored).
+  """
 
   @functools.partial(jax.jit, static_argnames='graph')
   def score(graph, state, batch, key):
     loss, weights, correct = losses(nnx.merge(graph, state), batch, key, None)
-    sums = (loss * weights).sum(0), weights.sum(0)
-    if exact:
-      answered = weights.sum(1) > 0
-      right = (correct * weights).sum(1) == weights.sum(1)
-      return (*sums, (right & answered).sum(), answered.sum())
-    return (*sums, (correct * weights).sum(), weights.sum())
+    sums = (loss * weights).sum(0), weights.sum(0), (correct * weights).sum()
+    if not exact:
+      return (*sums, 0.0, 0.0)
+    answered = weights.sum(1) > 0
+    right = (correct * weights).sum(1) == weights.sum(1)
+    return (*sums, (right & answered).sum(), answered.sum())
 
   return score

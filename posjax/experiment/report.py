@@ -1,7 +1,7 @@
 """The end of a run: a table by length for the terminal, and report.png."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +9,7 @@ import jax
 from rich.console import Console
 from rich.table import Table
 
-from posjax.experiment.evaluation import Score
+from posjax.experiment.evaluation import MEANS, Score, unseen
 from posjax.experiment.tasks import Task
 
 FILES = {
@@ -24,8 +24,15 @@ FILES = {
 
 def results(scores: Sequence[Score], sample: str) -> dict[str, Any]:
   """The end of a run, for results.json; a number that there is not is null."""
-  rows = [{**score._asdict(), 'by_position': score.by_position.tolist()} for score in scores]
-  return {'scores': [_finite(row) for row in rows], 'sample': sample}
+  rows = [_finite(_plain(score)) for score in scores]
+  mean = unseen(scores)
+  means = {} if mean is None else {name: getattr(mean, name) for name in MEANS}
+  return {'scores': rows, 'unseen': _finite(means), 'sample': sample}
+
+
+def _plain(score: Score) -> dict[str, Any]:
+  windowed = None if score.windowed is None else _plain(score.windowed)
+  return {**score._asdict(), 'by_position': score.by_position.tolist(), 'windowed': windowed}
 
 
 def _finite(value: Any) -> Any:
@@ -45,21 +52,44 @@ def introduce(task: Task, scheme: str, params: Any, workdir: Path) -> None:
 
 
 def print_table(task: Task, scores: Sequence[Score], title: str) -> None:
-  """Prints loss and accuracy at each evaluation length, and why there is none."""
+  """Prints loss and accuracy at each evaluation length and their means, and why there is none."""
+  columns = _columns(task)
   table = Table(title=title, title_justify='left')
-  for name in ('length', 'x trained', task.unit, 'right answers' if task.exact else 'right'):
+  for name in ('length', 'x trained', *columns):
     table.add_column(name, justify='right')
   for score in scores:
-    table.add_row(
-      f'{score.length}',
-      f'{score.length / task.lengths[0]:g}x',
-      comment(score) or f'{score.loss:.3f}',
-      '-' if comment(score) else f'{100 * score.accuracy:.1f} %',
-    )
+    cells = ['-' if comment(score) else show(score) for show in columns.values()]
+    cells[0] = comment(score) or cells[0]
+    table.add_row(f'{score.length}', f'{score.length / task.lengths[0]:g}x', *cells)
+  mean = unseen(scores)
+  if task.exact and mean is not None:
+    table.add_row('unseen', 'mean', *(show(mean) for show in columns.values()))
   console = Console()
   console.print(table)
   for refused in dict.fromkeys(score.refused for score in scores if score.refused):
     console.print(f'refused: {refused}', markup=False, highlight=False)
+
+
+def _columns(task: Task) -> dict[str, Callable[[Score], str]]:
+  """What is shown of a score, by the name of its column."""
+
+  def share(name: str) -> Callable[[Score], str]:
+    return lambda score: f'{100 * getattr(score, name):.1f} %'
+
+  columns: dict[str, Callable[[Score], str]] = {task.unit: lambda score: f'{score.loss:.3f}'}
+  columns['right answers' if task.exact else 'right'] = share('accuracy')
+  if task.exact:
+    columns['right tokens'] = share('token_accuracy')
+  if task.continued is not None:
+    columns['greedy tokens'] = share('greedy_token_accuracy')
+  if task.windowed is not None:
+    columns['windowed'] = _windowed
+  return columns
+
+
+def _windowed(score: Score) -> str:
+  other = score.windowed
+  return '-' if other is None else comment(other) or f'{other.loss:.3f}'
 
 
 def comment(score: Score) -> str:
@@ -110,9 +140,14 @@ def _draw_steps(axes, task: Task, rows) -> None:
 def _draw_lengths(axes, task: Task, scores: Sequence[Score]) -> None:
   value = [100 * score.accuracy if task.exact else score.loss for score in scores]
   axes.plot([score.length for score in scores], value, 'o-', color='C1')
+  if task.windowed is not None:
+    windowed = [(each.length, each.windowed.loss) for each in scores if each.windowed is not None]
+    axes.plot(*zip(*windowed, strict=True), 's:', color='C2', label='windowed')
+    axes.legend(frameon=False)
   axes.axvline(task.lengths[0], color='gray', ls='--', lw=1)
   axes.set_xscale('log', base=2)
-  axes.set_xticks(task.lengths, [str(length) for length in task.lengths])
+  ticks = task.lengths[:: -(-len(task.lengths) // 12)]
+  axes.set_xticks(ticks, [str(length) for length in ticks])
   ylabel = 'right answers, %' if task.exact else task.unit
   axes.set(title='by length (dashed: trained)', xlabel='length', ylabel=ylabel)
   for score in scores:
@@ -128,7 +163,7 @@ def _draw_lengths(axes, task: Task, scores: Sequence[Score]) -> None:
 
 
 def _draw_positions(axes, task: Task, scores: Sequence[Score]) -> None:
-  for score in scores:
+  for score in scores[:: -(-len(scores) // 12)]:
     width = max(1, len(score.by_position) // 16)
     whole = score.by_position[: len(score.by_position) // width * width].reshape(-1, width)
     axes.plot([width * (i + 0.5) for i in range(len(whole))], whole.mean(1), label=score.length)

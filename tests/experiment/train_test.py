@@ -186,6 +186,7 @@ def test_an_algorithm_is_learned_and_its_answers_are_scored_whole(tmp_path, caps
     'task.longest': 2,
     'task.eval_factors': (1, 4),
     'task.eval_examples': 64,
+    'task.greedy': True,
     'model.num_layers': 2,
     'model.width': 64,
     'scheme': 'rope',
@@ -197,6 +198,12 @@ def test_an_algorithm_is_learned_and_its_answers_are_scored_whole(tmp_path, caps
   result = train(config, tmp_path)
   assert result.scores[0].accuracy > 0.9  # longest trained
   assert result.scores[1].accuracy < 0.5  # four times as long
+  for score in result.scores:
+    # The first wrong token ends a right answer both ways; after it, only forcing helps.
+    assert score.greedy_accuracy == score.accuracy <= score.greedy_token_accuracy
+    assert score.greedy_token_accuracy <= score.token_accuracy
+  means = json.loads((tmp_path / 'results.json').read_text())['unseen']
+  assert means['accuracy'] == result.scores[1].accuracy
   assert result.sample.startswith('question')
   assert '\nright' in result.sample
 

@@ -9,6 +9,7 @@ import pkgutil
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
+import numpy as np
 from flax import nnx
 from jaxtyping import Array, Float
 
@@ -45,6 +46,10 @@ class Task(NamedTuple):
     per_nat: what one nat per token is in that unit.
     exact: whether whole answers are scored: a row is right if all its weighted tokens are.
     sample: `(model, key) -> text`: something that a trained model says.
+    continued: `(model, batch, key) -> tokens [B, T]`, what a decoder says by itself in place of the
+      targets that count; None where that is not asked for.
+    windowed: the same model, but every layer of it attends to the last tokens only, as many as a
+      training row has; None where that is not asked for.
   """
 
   facts: Mapping[str, str]
@@ -57,6 +62,8 @@ class Task(NamedTuple):
   per_nat: float
   exact: bool
   sample: Callable[[Any, PRNGKey], str]
+  continued: Callable[[Any, Batch, PRNGKey], np.ndarray] | None = None
+  windowed: Callable[[nnx.Rngs], nnx.Module] | None = None
 
 
 def names() -> tuple[str, ...]:

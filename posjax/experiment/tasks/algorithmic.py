@@ -1,23 +1,32 @@
-"""Algorithms learned from examples: train at short lengths, test at longer ones.
+"""Algorithms learned from examples: train at lengths 1 to N, test at longer ones.
 
-The decoder reads `<bos> prompt <sep>` and says `answer <eos>`; an answer is right if every token
-of it is. Reported as the share of right answers (chance is about 0).
+A decoder (`model.causal`) reads `<bos> prompt <sep>` and says `answer <eos>`, as in Kazemnejad et
+al. 2023, https://arxiv.org/abs/2305.19466. An encoder reads the prompt and empty places, and says
+what belongs into all of them at once, as in Ruoss et al. 2023, https://arxiv.org/abs/2305.16843;
+where answers vary in length, `<eos>` ends them and what follows counts for nothing (there, the
+filling is learned, but not scored either).
+
+An answer is right (`accuracy`) if every token of it is, its `<eos>` too; chance is about 0 where
+answers are long, and 1/2 where they are one bit.
+`token_accuracy` is the share of right tokens: of a decoder, each after the right ones before it.
+With `greedy`, the decoder goes on from its own words: `greedy_token_accuracy` is another number,
+and lower. Whole answers are the same either way: the first wrong token ends both.
 """
 
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
-from posjax.experiment.data import synthetic
+from posjax.experiment.data import questions, synthetic
+from posjax.experiment.data.framing import DECODER, ENCODER
 from posjax.experiment.generate import generate
 from posjax.experiment.losses import next_token
 from posjax.experiment.models.transformer import Transformer
-from posjax.experiment.tasks import Task
+from posjax.experiment.tasks import Batch, Task
 from posjax.scheme import Scheme
-
-_HELD_OUT = 1_000_003  # added to the seed: evaluation draws other questions than training
 
 
 def task(
@@ -27,83 +36,122 @@ def task(
   seed: int,
   batch_size: int,
   data: str,
-  shortest: int,
+  shortest: int | None,
   longest: int,
   eval_factors: Sequence[int],
   eval_examples: int,
+  eval_lengths: Sequence[int] = (),
+  greedy: bool = False,
 ) -> Task:
-  """A decoder on one algorithm.
+  """A decoder, or an encoder, on one algorithm.
 
   Args:
     scheme: one scheme, or a repeating pattern.
-    model: arguments of `Transformer`.
+    model: arguments of `Transformer`; `causal` makes it a decoder.
     seed: of the questions.
     batch_size: questions per step, all hosts together.
-    data: 'synthetic:NAME', a name of `posjax.experiment.data.synthetic`.
-    shortest: the shortest training length, as the algorithm counts it.
-    longest: the longest.
-    eval_factors: evaluation lengths, in longest training lengths; 1 first.
+    data: 'synthetic:NAME', a name of `posjax.experiment.data.synthetic`; or 'file:PATH', questions
+      and answers as in `posjax.experiment.data.pairs`, where a length is that of the answer.
+    shortest: the shortest training length, as the algorithm counts it; None: the shortest there is.
+    longest: the longest, N.
+    eval_factors: evaluation lengths, in longest training lengths; 1 first. () for the next but one.
     eval_examples: questions per evaluation length.
+    eval_lengths: instead of `eval_factors`, evaluation lengths that rise from N: `(N, N + 1, ..)`.
+      Their rows are padded to multiples of 64 tokens, so that few programs are compiled. A file
+      judges all lengths that it has where both are ().
+    greedy: whether a decoder is also judged by its own continuations: slower.
 
   Raises:
     ValueError: if a number is out of range, or the algorithm is unknown.
+    FileNotFoundError: if there is no file.
   """
+  causal = model.get('causal', True)
   kind, _, name = data.partition(':')
-  if kind != 'synthetic' or not name:
-    known = ', '.join(f'synthetic:{each}' for each in synthetic.names())
-    raise ValueError(f'The algorithmic task reads {known}, but got {data!r}.')
-  if not 1 <= shortest <= longest:
-    raise ValueError(f'Lengths must be 1 <= shortest <= longest, but got {shortest}, {longest}.')
-  if not eval_factors or eval_factors[0] != 1 or min(eval_factors) < 1:
-    raise ValueError(f'eval_factors must begin with 1, the longest length, but got {eval_factors}.')
-  vocabulary = synthetic.vocabulary(name)
-  lengths = tuple(factor * longest for factor in eval_factors)
-
-  def train_batches(shard_index, shard_count):
-    return synthetic.examples(
-      name,
-      lengths=range(shortest, longest + 1),
-      batch_size=batch_size // shard_count,
-      seed=seed,
-      width=synthetic.required_width(name, longest),
-      shard_index=shard_index,
-      shard_count=shard_count,
+  sizes = {
+    'seed': seed,
+    'shortest': shortest,
+    'longest': longest,
+    'eval_factors': eval_factors,
+    'eval_lengths': eval_lengths,
+  }
+  if greedy and not causal:
+    raise ValueError('An encoder says all at once: greedy needs a causal model.')
+  if eval_examples < 1:
+    raise ValueError(f'eval_examples must be at least 1, but got {eval_examples}.')
+  if kind == 'synthetic' and name:
+    asked = questions.generated(name, DECODER if causal else ENCODER, **sizes)
+  elif kind == 'file' and name and causal:
+    asked = questions.from_file(name, **sizes)
+  elif kind == 'file' and name:
+    raise ValueError(
+      'Answers of a file vary in length, which empty places would tell: it needs a causal model.'
     )
+  else:
+    known = ', '.join(f'synthetic:{each}' for each in synthetic.names())
+    raise ValueError(f'The algorithmic task reads {known} or file:PATH, but got {data!r}.')
+  rows = min(batch_size, eval_examples)
 
   def eval_batches(length):
-    rows = min(batch_size, eval_examples)
-    width = synthetic.required_width(name, length)
-    stream = iter(
-      synthetic.examples(
-        name, lengths=(length,), batch_size=rows, seed=seed + _HELD_OUT, width=width
-      )
-    )
-    return [next(stream) for _ in range(-(-eval_examples // rows))]
+    return asked.judged(length, rows, eval_examples)
 
   def sample(model, key):
-    question = next(iter(eval_batches(longest)))
-    return _answered(model, question, vocabulary, key)
+    first = {name: array[:1] for name, array in next(iter(eval_batches(asked.lengths[0]))).items()}
+    said = continued(model, first, key) if causal else at_once(model, first, key)
+    return _shown(first, said, asked.vocabulary, causal)
 
   return Task(
-    facts={'data': data, 'training lengths': f'{shortest} to {longest}'},
-    model=lambda rngs: Transformer(len(vocabulary), scheme, rngs=rngs, **model),
-    train_batches=train_batches,
+    facts={'data': data, 'form': 'decoder' if causal else 'encoder', **asked.facts},
+    model=lambda rngs: Transformer(len(asked.vocabulary), scheme, rngs=rngs, **model),
+    train_batches=lambda index, count: asked.train(batch_size // count, index, count),
     losses=next_token,
-    lengths=lengths,
+    lengths=asked.lengths,
     eval_batches=eval_batches,
     unit='nats per answer token',
     per_nat=1.0,
     exact=True,
     sample=sample,
+    continued=continued if greedy else None,
   )
 
 
-def _answered(model, batch: Mapping[str, np.ndarray], vocabulary, key: jax.Array) -> str:
-  """The first question of a batch, the model's most likely answer, and the right one."""
-  said = batch['weights'][0] > 0
-  start, length = int(np.argmax(said)) + 1, int(said.sum())
-  prompt = batch['inputs'][:1, :start]
-  answer = generate(model, jax.numpy.asarray(prompt), length, key, temperature=0.0)
-  lines = {'question': prompt[0], 'answer': answer[0], 'right': batch['targets'][0][said]}
+def continued(model, batch: Batch, key: jax.Array) -> np.ndarray:
+  """What a decoder says after each prompt of a batch, each token the most likely one.
+
+  Args:
+    model: a causal `Transformer`.
+    batch: rows as in `framing`, for a decoder.
+    key: random key of place 0.
+
+  Returns:
+    Tokens [B, W], where the targets that count stand; 0 elsewhere.
+  """
+  counts = np.asarray(batch['weights'] > 0)
+  starts = np.where(counts.any(1), counts.argmax(1) + 1, 1)
+  width = int(starts.max())
+  prompts = np.zeros((len(starts), width), np.int32)
+  for prompt, row, start in zip(prompts, np.asarray(batch['inputs']), starts, strict=True):
+    prompt[width - start :] = row[:start]
+  length = max(int(counts.sum(1).max()), 1)
+  lengths = jnp.asarray(starts, jnp.int32)
+  tokens = jnp.asarray(prompts)
+  said = generate(model, tokens, length, key, prompt_lengths=lengths, temperature=0.0)
+  whole = np.zeros(counts.shape, np.int32)
+  for row, mask, tokens in zip(whole, counts, np.asarray(said), strict=True):
+    row[mask] = tokens[: mask.sum()]
+  return whole
+
+
+def at_once(model, batch: Batch, key: jax.Array) -> np.ndarray:
+  """What an encoder says in every empty place that counts; arguments as for `continued`."""
+  tokens, pos = jnp.asarray(batch['inputs']), jnp.asarray(batch['positions'])
+  logits = model(tokens, pos, segments=jnp.asarray(batch['segments']), ids_key=key)
+  return np.where(batch['weights'] > 0, logits.argmax(-1), 0)
+
+
+def _shown(batch: Batch, said: np.ndarray, vocabulary: Sequence[str], causal: bool) -> str:
+  """A question, the model's answer, and the right one."""
+  counts = batch['weights'][0] > 0
+  question = batch['inputs'][0][: int(np.argmax(counts)) + causal]
+  lines = {'question': question, 'answer': said[0][counts], 'right': batch['targets'][0][counts]}
   show = lambda tokens: ' '.join(vocabulary[int(token)] for token in tokens)
   return '\n'.join(f'{name:8s} {show(tokens)}' for name, tokens in lines.items())

@@ -1,6 +1,10 @@
 """Language modelling over bytes: predict each byte of real text from those before it.
 
-Train at one length, evaluate at multiples of it on held-out text. Reported in bits per byte.
+Train at one length L, evaluate at multiples of it on held-out text. Reported in bits per byte, at
+each length and at each position. With `eval_window`, each length is scored once more with the same
+weights, every layer attending to the last L tokens only: what a scheme gains beyond that is gained
+from far tokens, and what it loses is lost to them. (Through several layers, what lies further back
+than L still has its influence.)
 """
 
 import math
@@ -35,6 +39,7 @@ def task(
   eval_tokens: int,
   prompt: str,
   sample_length: int,
+  eval_window: bool = False,
 ) -> Task:
   """A decoder on bytes.
 
@@ -49,10 +54,16 @@ def task(
     eval_tokens: held-out tokens to score: the same ones at each length, with more or less context.
     prompt: what the sample continues.
     sample_length: bytes to say.
+    eval_window: whether to score each length with a sliding window of `length` tokens as well.
 
   Raises:
     ValueError: if a number is out of range, or the text is too short for an evaluation length.
   """
+  if eval_window and model.get('window') is not None:
+    raise ValueError(
+      'eval_window compares with a sliding window, so model.window must be None, but got '
+      f'{model["window"]}.'
+    )
   lengths = evaluation_lengths(length, eval_factors)
   text = get_text(data)
   count = eval_tokens // max(lengths)
@@ -70,6 +81,9 @@ def task(
   def eval_batches(each):
     return cut(held_out, each, rows=max(batch_size * length // each, 1))
 
+  def make(arguments, rngs):
+    return Transformer(VOCAB, scheme, rngs=rngs, **arguments)
+
   return Task(
     facts={
       'data': data,
@@ -77,7 +91,7 @@ def task(
       'held-out bytes': f'{sum(map(len, text.held_out)):,}',
       'sha256': text.sha256,
     },
-    model=lambda rngs: Transformer(VOCAB, scheme, rngs=rngs, **model),
+    model=lambda rngs: make(model, rngs),
     train_batches=train_batches,
     losses=next_token,
     lengths=lengths,
@@ -86,6 +100,7 @@ def task(
     per_nat=1 / math.log(2),
     exact=False,
     sample=lambda model, key: say(model, prompt, sample_length, key),
+    windowed=(lambda rngs: make({**model, 'window': length}, rngs)) if eval_window else None,
   )
 
 

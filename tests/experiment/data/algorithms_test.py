@@ -5,12 +5,13 @@ import pytest
 
 from posjax.experiment.data import algorithms, synthetic
 
-LENGTHS = (1, 2, 3, 7, 20)
+LENGTHS = (1, 2, 3, 4, 5, 7, 20)
 
 
 def questions(name, count=40):
-  generate = synthetic.get(name).generate
-  for length in LENGTHS:
+  """Every length there is, `count` times: length, prompt and answer."""
+  generate, shortest = synthetic.get(name).generate, synthetic.get(name).shortest
+  for length in filter(lambda length: length >= shortest, LENGTHS):
     for seed in range(count):
       yield length, *generate(np.random.default_rng(seed), length)
 
@@ -32,18 +33,23 @@ def test_the_same_state_gives_the_same_question(name):
 
 @pytest.mark.parametrize('name', synthetic.names())
 def test_most_symbols_is_never_exceeded_and_is_reached(name):
-  most = synthetic.get(name).most_symbols
-  sizes = {}
-  for length, prompt, answer in questions(name):
-    sizes[length] = max(sizes.get(length, 0), len(prompt) + len(answer))
-  assert all(size <= most(length) for length, size in sizes.items())
-  assert all(sizes[length] == most(length) for length in (1, 2, 3))
+  algorithm, longest, sizes = synthetic.get(name), {}, set()
+  for length, prompt, answer in questions(name, count=150):
+    assert len(prompt) == algorithm.prompt_symbols(length)
+    longest[length] = max(longest.get(length, 0), len(answer))
+    sizes.add((length, len(answer)))
+  assert all(size <= algorithm.answer_symbols(length) for length, size in longest.items())
+  assert longest[5] == algorithm.answer_symbols(5)
+  assert algorithm.most_symbols(5) == algorithm.prompt_symbols(5) + longest[5]
+  assert algorithm.varies == (len(sizes) > len(longest))
 
 
 @pytest.mark.parametrize('name', synthetic.names())
-def test_a_length_below_one_is_refused(name):
-  with pytest.raises(ValueError, match='length should be at least 1, but is 0'):
-    synthetic.get(name).generate(np.random.default_rng(0), 0)
+def test_a_length_below_the_shortest_is_refused(name):
+  algorithm = synthetic.get(name)
+  message = f'length should be at least {algorithm.shortest}, but is {algorithm.shortest - 1}'
+  with pytest.raises(ValueError, match=message):
+    algorithm.generate(np.random.default_rng(0), algorithm.shortest - 1)
 
 
 def test_copy_repeats():
@@ -125,3 +131,60 @@ def test_associative_recall_refuses_more_pairs_than_keys():
   algorithms.associative_recall(np.random.default_rng(0), 128)
   with pytest.raises(ValueError, match='128 keys, too few for 129 pairs'):
     algorithms.associative_recall(np.random.default_rng(0), 129)
+
+
+def test_copies_say_the_prompt_again_with_two_letters_or_with_none_twice():
+  for name in ('copy_repeats', 'copy_unique'):
+    for length, prompt, answer in questions(name):
+      assert len(prompt) == length
+      assert all(answer[i] == prompt[i] for i in range(length))
+      assert len(set(prompt)) == length if name == 'copy_unique' else set(prompt) <= {0, 1}
+  with pytest.raises(ValueError, match='copy_unique has 128 keys, too few for 129 symbols'):
+    algorithms.copy_unique(np.random.default_rng(0), 129)
+
+
+def test_hints_name_equal_places_alike_and_the_digits_add_up():
+  words = synthetic.get('addition_hints').alphabet
+  starts = set()
+  for length, prompt, answer in questions('addition_hints'):
+    left, right = ' '.join(words[s] for s in prompt).split(' + ')
+    total = ' '.join(words[s] for s in answer)
+    numbers, hints = [], []
+    for part in (left, right, total):
+      pairs = part.split()
+      hints.append([int(hint.removeprefix('h')) for hint in pairs[::2]])
+      numbers.append(int(''.join(reversed(pairs[1::2]))))
+    assert numbers[0] + numbers[1] == numbers[2]
+    assert hints[0] == hints[1] == hints[2][:-1]
+    assert hints[2] == list(range(hints[2][0], hints[2][0] + length + 1))
+    starts.add(hints[2][0])
+  assert len(starts) > 60
+  assert max(starts) > 110
+
+
+def test_hints_are_as_many_as_there_are():
+  _, answer = algorithms.addition_hints(np.random.default_rng(0), 127)
+  assert max(answer) == len(synthetic.get('addition_hints').alphabet) - 1
+  with pytest.raises(ValueError, match='128 hints, too few for 128 digits'):
+    algorithms.addition_hints(np.random.default_rng(0), 128)
+
+
+def test_summation_is_the_last_digit_of_the_sum():
+  for length, prompt, answer in questions('summation'):
+    total = 0
+    for digit in prompt:
+      total += digit
+    assert str(total)[-1] == str(*answer)
+    assert len(prompt) == length
+
+
+def test_the_needle_is_what_the_mark_announced():
+  places = set()
+  for length, prompt, answer in questions('needle_retrieval'):
+    words = [synthetic.get('needle_retrieval').alphabet[s] for s in prompt]
+    assert words.count('needle') == 1
+    place = words.index('needle')
+    assert answer == [prompt[place + 1]]
+    assert set(words) <= {'needle', *'abcdefghijklmnop'}
+    places.add((length, place))
+  assert {place for length, place in places if length == 7} == set(range(7))

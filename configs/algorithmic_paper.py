@@ -1,0 +1,34 @@
+"""Algorithms at the size of Kazemnejad et al. 2023, https://arxiv.org/abs/2305.19466.
+
+  python train.py --config=configs/algorithmic_paper.py --config.scheme=none
+
+Section 3 and appendix D there: 12 layers of width 768 (85 M parameters here), 40,000 steps of 64
+questions, AdamW at 3e-5 with 6 % of warmup; lengths 1 to 20, every length to 40 tested, whole
+answers counted. For an accelerator: not run here. Copying and SCAN go to 20 and 25 there, addition,
+sorting, summation and parity to 8 of 16: `--config.task.longest`, `--config.task.eval_lengths`.
+"""
+
+from ml_collections import ConfigDict
+
+from configs import algorithmic
+
+
+def get_config() -> ConfigDict:
+  """The algorithmic config at the paper's size."""
+  c = algorithmic.get_config()
+  c.steps = 40_000
+  c.task.longest = 20
+  c.task.eval_factors = ()
+  c.task.eval_lengths = tuple(range(20, 41))
+  c.task.eval_examples = 512
+  c.model.num_layers = 12
+  c.model.width = 768
+  c.model.num_heads = 12
+  c.model.dropout_rate = 0.1
+  c.optimizer.learning_rate = 3e-5
+  c.optimizer.warmup_steps = 2400
+  c.optimizer.final_fraction = 0.0
+  c.optimizer.b2 = 0.999
+  c.optimizer.weight_decay = 0.05
+  c.eval_every = c.checkpoint_every = 2000
+  return c
