@@ -150,7 +150,7 @@ def layer(scheme, params, given, key=None, **options):
 def attend(scheme, ready, q, k, v, q_side, k_side, **options):
   named = {f'q_{field}': value for field, value in q_side._asdict().items()}
   named |= {f'k_{field}': value for field, value in k_side._asdict().items()}
-  return posjax.attend(q, k, v, scheme, ready, causal=True, **named, **options)
+  return posjax.attend(q, k, v, scheme, ready, **{'causal': True, **named, **options})
 
 
 @functools.cache
@@ -411,37 +411,51 @@ def test_heads_mix_exactly_where_the_scheme_declares_it(name):
   assert moved > 1e-3 if 'H' in scheme.whole else moved <= 1e-6
 
 
-@every_scheme
-def test_the_engine_gives_what_the_reference_gives_with_all_gradients(name, monkeypatch):
-  """In tiles of 4 queries and 8 keys of 12 tokens: a packed and a padded row, and a window.
+def engine_and_reference(scheme, dtype, change, **options):
+  """What `change` makes of the layer computed both ways, on a packed and a padded row."""
+  packed = np.where(np.arange(LENGTH) < 4, 1, 2)
+  padded = (np.arange(LENGTH) > 2).astype(np.int32)
+  given = inputs(scheme, dtype=dtype)
+  given = given._replace(segments=jnp.asarray(np.stack([packed, padded]), jnp.int32))
+  params = jax.tree.map(lambda leaf: leaf.astype(dtype), parameters(scheme))
+  for implementation in ('blockwise', 'dense'):
+
+    def out(params, x, implementation=implementation):
+      chosen = {'implementation': implementation, **options}
+      return layer(scheme, params, given._replace(x=x), **chosen)
+
+    yield jax.jit(change(out))(params, given.x)
+
+
+def engine_is_the_reference(name, monkeypatch, **options):
+  """Outputs, and gradients of all parameters, in tiles of 4 queries and 8 keys of 12 tokens.
 
   Gradients in float64: float32 rounds sums of other orders to other numbers, some by 1e-5.
   """
   monkeypatch.setattr(blockwise, 'tile_size', lambda t, s, rows, whole: (4, s if whole else 8))
   scheme = subject(name).scheme
-  packed = np.where(np.arange(LENGTH) < 4, 1, 2)
-  padded = (np.arange(LENGTH) > 2).astype(np.int32)
-  segments = jnp.asarray(np.stack([packed, padded]), jnp.int32)
-
-  def out(implementation, given, params, x):
-    options = {'implementation': implementation, 'window': 7}
-    return layer(scheme, params, given._replace(x=x, segments=segments), **options)
-
-  def answers(dtype, change):
-    given = inputs(scheme, dtype=dtype)
-    params = jax.tree.map(lambda leaf: leaf.astype(dtype), parameters(scheme))
-    for implementation in ('blockwise', 'dense'):
-      yield jax.jit(change(functools.partial(out, implementation, given)))(params, given.x)
-
-  assert error(*answers(jnp.float32, lambda out: out)) <= TOLERANCE
+  outputs = functools.partial(engine_and_reference, scheme, change=lambda out: out, **options)
+  assert error(*outputs(jnp.float32)) <= TOLERANCE
   q, *_ = sides(scheme, parameters(scheme), inputs(scheme))
   if not jnp.iscomplexobj(q):  # complex numbers come in no less than 64 bits
-    assert error(*answers(jnp.bfloat16, lambda out: out)) <= 1e-2
+    assert error(*outputs(jnp.bfloat16)) <= 1e-2
   weighted = lambda out: lambda *args: (out(*args) * EACH).real.sum()
+  slope = lambda out: jax.grad(weighted(out), argnums=(0, 1))
   with jax.enable_x64(True):
-    grads = answers(jnp.float64, lambda out: jax.grad(weighted(out), argnums=(0, 1)))
+    grads = engine_and_reference(scheme, jnp.float64, slope, **options)
     for one, other in zip(*map(jax.tree.leaves, grads), strict=True):
       assert abs(one - other).max() <= 1e-6 * abs(other).max()
+
+
+@every_scheme
+def test_the_engine_gives_what_the_reference_gives_with_all_gradients(name, monkeypatch):
+  engine_is_the_reference(name, monkeypatch, window=7)
+
+
+@pytest.mark.slow
+@every_scheme
+def test_the_engine_gives_what_the_reference_gives_where_tokens_see_ahead(name, monkeypatch):
+  engine_is_the_reference(name, monkeypatch, causal=False)
 
 
 # Transformations.
