@@ -29,6 +29,7 @@ from posjax.experiment.interrupt import interrupts
 
 DEFAULT = Path('configs', 'default.py')
 
+
 class Plan(NamedTuple):
   """A comparison that is possible.
 
@@ -45,7 +46,7 @@ class Plan(NamedTuple):
   cells: list[Cell]
   mine: list[Cell]
   baseline: str
-  thresholds: ConfigDict
+  thresholds: dict[str, float]
   folder: Path
   path: Path
   processes: int
@@ -72,7 +73,7 @@ def plan(config: ConfigDict, folder: Path, values: flags.FlagValues) -> Plan:
   if baseline not in schemes:
     raise ValueError(f'--baseline must be one of {", ".join(schemes)}, but got {baseline}.')
   config = config.copy_and_resolve_references()
-  thresholds = config.compare  # of the report, not of any run
+  thresholds = config.compare.to_dict()  # of the report, not of any run
   with config.unlocked():
     del config['compare']
   axes = [read_axis(axis, config) for axis in values.axes]
@@ -159,12 +160,13 @@ def read(argv: Sequence[str]) -> list[str]:
   flags.DEFINE_multi_string('axes', [], 'KEY=VALUE,VALUE: a config key to vary; may be repeated.')
   flags.DEFINE_string('baseline', None, 'What the others are compared with; by default the first.')
   flags.DEFINE_integer('processes', 1, 'Runs at a time, each in a process of its own.')
-  flags.DEFINE_integer('hosts', 1, 'How many hosts share the grid, and a work folder or its copies.')
+  flags.DEFINE_integer('hosts', 1, 'How many hosts share the grid, and a work folder.')
   flags.DEFINE_integer('host', 0, 'Which of them this one is, from 0.')
   return parse(['compare', *argv[1:]], DEFAULT)
 
 
 def main(argv: Sequence[str]) -> None:
+  """Runs, and tells; the exit status is 1 if a cell failed, or with one sentence otherwise."""
   if len(argv) > 1:
     sys.exit(f'compare: error: unknown arguments {argv[1:]}.')
   jax.config.update('jax_platforms', 'cpu')  # this process only leads; the accelerator is theirs

@@ -2,6 +2,7 @@
 
 import functools
 import math
+import os
 import time
 from pathlib import Path
 from statistics import median
@@ -92,7 +93,7 @@ def _curve(history: list[dict[str, Any]], name: str) -> list[tuple[int, float | 
 @functools.cache
 def remember_programs(folder: Path) -> None:
   """Keeps compiled programs in a folder, so that cells which differ in the seed share them."""
-  if jax.config.jax_compilation_cache_dir is None:
+  if 'JAX_COMPILATION_CACHE_DIR' not in os.environ:
     jax.config.update('jax_compilation_cache_dir', str(folder.resolve()))
     jax.config.update('jax_persistent_cache_min_compile_time_secs', 0.0)
 

@@ -44,19 +44,20 @@ def split(text: str) -> tuple[str, ...]:
     >>> split('alibi, randomized(max_length=2048)+rope')
     ('alibi', 'randomized(max_length=2048)+rope')
   """
-  parts, depth, quote = [''], 0, ''
+  parts, depth, least, quote = [''], 0, 0, ''
   for letter in text:
     if quote:
       quote = '' if letter == quote else quote
     elif letter in '\'"':
       quote = letter
     depth += 0 if quote else (letter in _OPEN) - (letter in _CLOSE)
+    least = min(least, depth)
     if letter == ',' and not depth and not quote:
       parts.append('')
     else:
       parts[-1] += letter
   parts = [part.strip() for part in parts]
-  if depth or quote or not all(parts):
+  if depth or least or quote or not all(parts):
     raise ValueError(
       f'A list must read like "rope,alibi(bidirectional=True)", with every bracket and quote '
       f'closed and no part empty, but got {text!r}.'
@@ -113,10 +114,12 @@ def cells(
     raise ValueError(f'--seeds must be at least 1, but got {seeds}.')
   _distinct('axes', tuple(key for key, _ in axes))
   keys = [key for key, _ in axes]
-  every = itertools.product(range(seeds), schemes, *(values for _, values in axes))
+  points = list(itertools.product(*(values for _, values in axes)))
   return [
     _cell(config, scheme, dict(zip(keys, values, strict=True)), config.seed + seed)
-    for seed, scheme, *values in every
+    for seed in range(seeds)
+    for scheme in schemes
+    for values in points
   ]
 
 

@@ -53,7 +53,7 @@ def _style(index: int) -> dict:
 
 
 def _lengths(summary: Summary):
-  figure, axes = _figure(1, 8)
+  figure, axes = _figure(1, 8.0)
   for index, row in enumerate(summary.rows):
     points = [(length, value) for length, value in row.by_length.items() if value is not None]
     if not points:
@@ -78,7 +78,7 @@ def _lengths(summary: Summary):
 
 
 def _steps(summary: Summary):
-  figure, axes = _figure(1, 8)
+  figure, axes = _figure(1, 8.0)
   for index, row in enumerate(summary.rows):
     points = mean_curve(row.cells, 'curve')
     if points:
@@ -93,7 +93,7 @@ def _steps(summary: Summary):
 
 
 def _cost(summary: Summary):
-  figure, columns = _figure(3, 13)
+  figure, columns = _figure(3, 13.0)
   names = {'parameters': 1, 'step_bytes': 1e6, 'tokens_per_second': 1}
   labels = ('parameters', 'memory of a step, MB', 'tokens per second')
   for axes, (name, scale), label in zip(columns, names.items(), labels, strict=True):

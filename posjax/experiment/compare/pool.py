@@ -37,11 +37,9 @@ class Worker:
     self.cell = cell
     if self.process is None:
       self.process = self._start()
-    try:
-      print(order(cell.config, folder / 'cells' / cell.id, folder / 'programs'),
-            file=self.process.stdin, flush=True)  # fmt: skip
-    except BrokenPipeError:  # it is dead, as its reader will tell
-      pass
+    line = order(cell.config, folder / 'cells' / cell.id, folder / 'programs')
+    with contextlib.suppress(BrokenPipeError):  # it is dead, as its reader will tell
+      print(line, file=self.process.stdin, flush=True)
 
   def _start(self) -> subprocess.Popen:
     command = [sys.executable, '-m', 'posjax.experiment.compare.worker', self.cores]

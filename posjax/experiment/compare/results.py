@@ -51,13 +51,26 @@ def lock(path: Path, patience: float = 3.0) -> IO[str]:
 
 
 def read(folder: Path) -> dict[str, dict[str, Any]]:
-  """What ended, by cell: the last line of each, of all hosts; what a kill cut short is left out."""
+  """What ended, by cell: the last line of each, of all hosts; what a kill cut short is left out.
+
+  A line of success stays, whatever failed later.
+
+  Raises:
+    ValueError: if a whole line is no result.
+  """
   found = {}
   for path in sorted(folder.glob('results*.jsonl')):
-    for line in path.read_text().split('\n')[:-1]:
-      row = json.loads(line)
-      if 'error' not in row or 'error' in found.get(row['id'], row):
-        found[row['id']] = row
+    for number, line in enumerate(path.read_text().split('\n')[:-1], start=1):
+      try:
+        row = json.loads(line)
+        name, failed = row['id'], 'error' in row
+      except (ValueError, KeyError, TypeError):
+        raise ValueError(
+          f'{path}, line {number}, must be the JSON of a run, but is {line[:40]!r}; take the line '
+          'out to have it run again.'
+        ) from None
+      if not failed or 'error' in found.get(name, row):
+        found[name] = row
   return found
 
 

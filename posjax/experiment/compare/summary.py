@@ -151,9 +151,7 @@ def _mean(values: Sequence[float | None]) -> float | None:
 def _row(group: Sequence[Cell], results: Mapping[str, Result], thresholds) -> Row:
   ended = {cell.seed: results[cell.id] for cell in group if cell.id in results}
   failed = {seed: row['error'] for seed, row in ended.items() if 'error' in row}
-  judged = tuple(
-    judge(row, seed, thresholds) for seed, row in ended.items() if seed not in failed
-  )
+  judged = tuple(judge(row, seed, thresholds) for seed, row in ended.items() if seed not in failed)
   good = [each for each in judged if each.learned]
   lengths = judged[0].by_length if judged else ()
   return Row(
@@ -207,12 +205,11 @@ def _compared(row: Row, base: Row, baseline: str, exact: bool) -> Row:
   """A row with its difference to the baseline's, over seeds that learned in both."""
   if row.scheme == baseline:
     return row
-  theirs = {each.seed: each.unseen for each in base.cells if each.learned}
-  pairs = [
-    each.unseen - theirs[each.seed]
-    for each in row.cells
-    if each.learned and each.unseen is not None and theirs.get(each.seed) is not None
-  ]
+  theirs, mine = (
+    {each.seed: each.unseen for each in cells if each.learned and each.unseen is not None}
+    for cells in (base.cells, row.cells)
+  )
+  pairs = [value - theirs[seed] for seed, value in mine.items() if seed in theirs]
   if not pairs:
     return row._replace(note=row.note or 'the baseline has no run of the same seed to compare with')
   difference = interval(pairs, _step(row.cells, unseen=True))

@@ -45,7 +45,8 @@ def captions(summary: Summary) -> list[str]:
   better = 'higher' if summary.exact else 'lower'
   return [
     f'Quality is {summary.unit}, {better} is better; unseen: the mean over lengths beyond the '
-    f'training length. Brackets: {100 * LEVEL:g} % intervals over seeds (Student).',
+    f'training length. Brackets: {100 * LEVEL:g} % intervals over seeds (Student), no '
+    'narrower than a spread of one answer allows.',
     f'Learned: {summary.learned}. Runs that have not are marked *, and enter only the column '
     '"trained".',
     f'Differences are to {summary.baseline}, over equal seeds. Above: surely better; below: surely '
@@ -127,7 +128,5 @@ def _costs(summary: Summary) -> Table:
         f'{cost["tokens_per_second"]:,.0f}',
         f'{cost["seconds"]:,.0f}',
       ]
-    table.add_row(
-      escape(row.scheme), *(escape(str(row.axes[key])) for key in axes), *numbers
-    )
+    table.add_row(escape(row.scheme), *(escape(str(row.axes[key])) for key in axes), *numbers)
   return table
