@@ -89,6 +89,7 @@ def work(todo: Plan) -> bool:
   Raises:
     Busy: if another process works here.
     Full: if there is no room on the disk.
+    ValueError: if results.jsonl holds something else.
   """
   todo.folder.mkdir(parents=True, exist_ok=True)
   name = '.lock' if todo.path.name == 'results.jsonl' else f'.lock-{todo.path.stem}'
@@ -133,7 +134,11 @@ def keep(todo: Plan, end: Ended) -> None:
 
 
 def tell(todo: Plan) -> bool:
-  """Prints and draws what the grid says so far; False if a cell failed."""
+  """Prints and draws what the grid says so far; False if a cell failed.
+
+  Raises:
+    Full: if the pictures cannot be written.
+  """
   there = results.read(todo.folder)
   others = len(there.keys() - {cell.id for cell in todo.cells})
   if others:
@@ -146,8 +151,11 @@ def tell(todo: Plan) -> bool:
     print('no run has finished, so there is nothing to show')
     return not failed
   print_tables(summary)
-  pictures = plots.draw(todo.folder, summary)
-  page.write(todo.folder / 'report.html', summary)
+  try:
+    pictures = plots.draw(todo.folder, summary)
+    page.write(todo.folder / 'report.html', summary)
+  except OSError as error:
+    raise Full(f'The pictures cannot be written ({error.strerror}); the results are.') from error
   for path in (todo.folder / 'report.html', todo.path, *pictures):
     print(f'  {path}')
   return not failed

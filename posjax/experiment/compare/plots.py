@@ -94,7 +94,7 @@ def _steps(summary: Summary):
 
 def _cost(summary: Summary):
   figure, columns = _figure(3, 13.0)
-  names = {'parameters': 1, 'step_bytes': 1e6, 'tokens_per_second': 1}
+  names = {'parameters': 1.0, 'step_bytes': 1e6, 'tokens_per_second': 1.0}
   labels = ('parameters', 'memory of a step, MB', 'tokens per second')
   for axes, (name, scale), label in zip(columns, names.items(), labels, strict=True):
     for index, row in enumerate(summary.rows):
