@@ -7,11 +7,11 @@ def get_config():
   """Copying one letter, which some runs learn; and two, of which a few are right by chance."""
   config = algorithmic.get_config()
   small = {
-    'steps': 80,
+    'steps': 160,
     'batch_size': 16,
     'log_every': 5,
     'eval_every': 100,
-    'checkpoint_every': 10,
+    'checkpoint_every': 20,
     'task.longest': 1,
     'task.eval_factors': (1, 2),
     'task.eval_examples': 64,

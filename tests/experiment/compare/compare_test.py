@@ -58,6 +58,11 @@ def wait_for(process: subprocess.Popen, happened) -> None:
     time.sleep(0.01)
 
 
+def saved(folder: Path, cell: str) -> bool:
+  """Whether a run has a checkpoint."""
+  return any(path.name.isdigit() for path in folder.glob(f'cells/{cell}-*/checkpoints/*'))
+
+
 def steps(folder: Path, scheme: str, seed: int) -> int:
   (metrics, *_) = [*folder.glob(f'cells/{scheme}-seed={seed}-*/metrics.jsonl'), None]
   lines = metrics.read_text().split('\n')[:-1] if metrics else []
@@ -70,12 +75,12 @@ def test_a_killed_grid_loses_at_most_the_running_cell_and_ends_with_the_same_tab
   whole, killed = tmp_path / 'whole', tmp_path / 'killed'
   expected = finish(start(whole, *GRID))
   process = start(killed, *GRID, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-  wait_for(process, lambda: steps(killed, 'none', 1) >= 20)
+  wait_for(process, lambda: saved(killed, 'none-seed=1'))
   process.send_signal(signal.SIGKILL)
   process.wait()
   before = (killed / 'results.jsonl').read_text()
   assert len(before.splitlines()) == 2, 'it was to be killed in the third run'
-  assert 20 <= steps(killed, 'none', 1) < 80
+  assert 20 <= steps(killed, 'none', 1) < 160
   again = finish(start(killed, *GRID))
   assert '2 of 4 runs had finished before' in again
   assert (killed / 'results.jsonl').read_text().startswith(before)  # not run again
@@ -110,7 +115,7 @@ def test_two_processes_and_two_hosts_find_what_one_finds(tmp_path):
 def test_a_cell_that_is_impossible_and_one_that_dies_are_told_and_the_others_go_on(tmp_path):
   axes = '--axes=model.num_heads=2,32'
   process = start(tmp_path, '--schemes=none,rope', '--seeds=1', axes)
-  wait_for(process, lambda: steps(tmp_path, 'none-num_heads=2', 0) >= 10)
+  wait_for(process, lambda: saved(tmp_path, 'none-num_heads=2-seed=0'))
   os.kill(worker_of(process.pid), signal.SIGKILL)
   shown = finish(process, status=1)
   ended = {(row['scheme'], row['axes']['model.num_heads']): row for row in rows(tmp_path)}
