@@ -41,6 +41,7 @@ def run_cell(config: ConfigDict, folder: Path) -> dict[str, Any] | None:
     return None
   answers = [_rows(task.eval_batches(length)) for length in task.lengths]
   return {
+    'facts': {name: str(value) for name, value in task.facts.items()},
     'exact': task.exact,
     'unit': task.unit,
     'untrained': untrained,

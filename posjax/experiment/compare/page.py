@@ -32,6 +32,7 @@ def content(summary: Summary) -> dict[str, Any]:
   """What the page shows, as JSON has it: a number that there is not is null."""
   some = next(row.cells[0].result for row in summary.rows if row.cells)
   return {
+    'facts': _facts(summary),
     'rows': [_row(row, summary.baseline) for row in summary.rows],
     'captions': captions(summary),
     'unit': summary.unit,
@@ -43,6 +44,12 @@ def content(summary: Summary) -> dict[str, Any]:
     'device': some['device'],
     'versions': some['versions'],
   }
+
+
+def _facts(summary: Summary) -> dict[str, str]:
+  """What all runs say of their data."""
+  every = [each.result['facts'].items() for row in summary.rows for each in row.cells]
+  return {name: value for name, value in every[0] if all((name, value) in one for one in every)}
 
 
 def _row(row: Row, baseline: str) -> dict[str, Any]:

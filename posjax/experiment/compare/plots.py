@@ -99,8 +99,18 @@ def _cost(summary: Summary):
   for axes, (name, scale), label in zip(columns, names.items(), labels, strict=True):
     for index, row in enumerate(summary.rows):
       _point(axes, row, name, scale, index)
-    axes.set(xlabel=label, ylabel=summary.unit, title='unseen lengths')
-  _legend(columns[-1])
+    axes.set(xlabel=label, title='unseen lengths')
+    axes.locator_params(axis='x', nbins=4)
+    if summary.exact:
+      axes.set_ylim(-3, 103)
+  columns[0].set_ylabel(summary.unit)
+  figure.legend(
+    *columns[0].get_legend_handles_labels(),
+    loc='outside lower center',
+    ncols=4,
+    frameon=False,
+    fontsize=8,
+  )
   return figure
 
 

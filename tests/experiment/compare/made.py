@@ -23,6 +23,7 @@ def result(qualities, exact=True, untrained=8.0, answers=1000, why=''):
     for i, value in enumerate(qualities)
   ]
   return {
+    'facts': {'data': 'made up'},
     'exact': exact,
     'unit': 'nats per answer token' if exact else 'bits per byte',
     'untrained': None if exact else untrained,
