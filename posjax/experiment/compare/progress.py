@@ -46,7 +46,7 @@ class Grid:
     """Shows how far the running cells are."""
     if self.lively:
       steps = self._now(running)
-      names = ', '.join(f'{cell.scheme} seed {cell.seed}' for cell in running)
+      names = '; '.join(map(_named, running))
       state = f'{self.count - len(self.left)}/{self.count} runs, {self.remaining(steps)}: {names}'
       self.bar.update(self.task, completed=steps, state=state)
 
@@ -54,9 +54,8 @@ class Grid:
     """Says that a cell ended, and how long the others will take."""
     cell = self.left.pop(end.cell.id)
     self.done += cell.config.steps
-    axes = ''.join(f', {key}={value}' for key, value in cell.axes.items())
-    at = f'[{self.count - len(self.left)}/{self.count}] {cell.scheme}{axes}, seed {cell.seed}'
-    self.say(f'{at}: {_how(end.row)}; {self.remaining(self._now(running))}')
+    at = f'[{self.count - len(self.left)}/{self.count}]'
+    self.say(f'{at} {_named(cell)}: {_how(end.row)}; {self.remaining(self._now(running))}')
 
   def remaining(self, steps: int) -> str:
     """Time left, at the pace so far."""
@@ -82,6 +81,11 @@ class Grid:
 
   def _steps(self, cell: Cell) -> int:
     return steps_done(self.folder / 'cells' / cell.id)
+
+
+def _named(cell: Cell) -> str:
+  axes = ''.join(f', {key}={value}' for key, value in cell.axes.items())
+  return f'{cell.scheme}{axes}, seed {cell.seed}'
 
 
 def _how(row: Mapping[str, Any]) -> str:
