@@ -179,11 +179,15 @@ def test_a_second_command_in_one_folder_is_refused_and_the_first_is_saved_when_s
   wait_for(again, lambda: 'resuming after step' in log.read_text())
   worker = worker_of(again.pid)
   again.kill()
-  again.communicate()
+  again.wait()
   deadline = time.monotonic() + 30
-  while alive(worker):  # who has nobody to work for ends, although its run would last for long
-    assert time.monotonic() < deadline
+  while alive(worker) and time.monotonic() < deadline:
     time.sleep(0.1)
+  left = alive(worker)
+  if left:
+    os.kill(worker, signal.SIGKILL)
+  again.communicate()
+  assert not left, 'who has nobody to work for must end, although its run would last for long'
 
 
 WRONG = [
