@@ -7,146 +7,19 @@ report.png. The same command again resumes, to the same losses, bit for bit.
 """
 
 import functools
-import json
 import re
 import sys
-import time
-from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
 
-import jax
 from absl import app, flags, logging
-from flax import nnx
-from ml_collections import ConfigDict, config_flags
+from ml_collections import config_flags
 
-import posjax
-from posjax.experiment import checkpoint, optimizer, report, sharding, training
-from posjax.experiment.evaluation import Score, check_first, evaluate
 from posjax.experiment.flags import parse
-from posjax.experiment.interrupt import interrupts
-from posjax.experiment.record import Bar, Record, check_workdir, read, write_json
-from posjax.experiment.tasks import Task, get_task
+from posjax.experiment.run import Result, Setup, run, setup, train
+
+__all__ = ['Result', 'Setup', 'main', 'run', 'setup', 'train']
 
 DEFAULT = Path(__file__).parent / 'configs' / 'default.py'
-
-
-class Setup(NamedTuple):
-  """A run before its first step: everything is checked, and nothing written."""
-
-  config: ConfigDict
-  workdir: Path
-  task: Task
-  mesh: jax.sharding.Mesh
-  graph: Any
-  state: training.State
-  step: Any
-  data: Any
-
-
-class Result(NamedTuple):
-  """What a run learned."""
-
-  workdir: Path
-  model: nnx.Module
-  history: list[dict[str, Any]]  # metrics.jsonl
-  scores: tuple[Score, ...]  # by length
-  sample: str
-
-
-def train(
-  config: ConfigDict, workdir: str | Path, schemes: Sequence[posjax.Scheme] = ()
-) -> Result | None:
-  """Trains, or goes on training, and reports. None if it was interrupted (and saved).
-
-  Args:
-    config: as in configs/default.py.
-    workdir: the folder of the run.
-    schemes: of your own, repeated over the layers; config.scheme is then only their name.
-  """
-  return run(setup(config, workdir, schemes))
-
-
-def setup(config: ConfigDict, workdir: str | Path, schemes: Sequence[posjax.Scheme] = ()) -> Setup:
-  """Builds the run. Raises ValueError, TypeError or OSError for whatever the config gets wrong."""
-  workdir = Path(workdir)
-  check_workdir(config.to_json_best_effort(), workdir)
-  schemes = tuple(schemes) or [posjax.get(line) for line in config.scheme.split('|')]
-  mesh = sharding.make_mesh(**config.mesh)
-  sharding.check_batch(config.batch_size, mesh)
-  for key in ('log_every', 'eval_every', 'checkpoint_every'):
-    if config[key] < 1:
-      raise ValueError(f'{key} must be at least 1 step, but got {config[key]}.')
-  transform = optimizer.make(config.steps, **config.optimizer)
-  task_config = config.task.to_dict()
-  make_task = get_task(task_config.pop('name'))
-  shared = {'seed': config.seed, 'batch_size': config.batch_size}
-  task = make_task(schemes, config.model.to_dict(), **shared, **task_config)
-  graph, state = training.create(task, transform, mesh, config.seed)
-  step = training.make_step(task, graph, transform, config.seed)
-  data = iter(task.train_batches(jax.process_index(), jax.process_count()))
-  first = next(iter(task.train_batches(jax.process_index(), jax.process_count())))
-  check_first(task, graph, nnx.merge_state(state.params, state.rest), first, mesh)
-  return Setup(config, workdir, task, mesh, graph, state, step, data)
-
-
-def run(prepared: Setup) -> Result | None:
-  """Steps, records, evaluates and saves, from wherever the work folder stands to the end."""
-  config, workdir, task, mesh, _, state, step_fn, data = prepared
-  workdir.mkdir(parents=True, exist_ok=True)
-  write_json(workdir / 'config.json', json.loads(config.to_json_best_effort()))
-  report.introduce(task, config.scheme, state.params, workdir)
-  with checkpoint.manager(workdir / 'checkpoints') as checkpoints, interrupts() as stopped:
-    start, state = checkpoint.restore(checkpoints, state, data)
-    with Record(workdir, start) as record, Bar(start, config.steps, task.unit) as bar:
-      if start:
-        bar.say(f'resuming after step {start}')
-      clock, tokens = time.monotonic(), 0
-      for done in range(start + 1, config.steps + 1):
-        batch = sharding.put_batch(next(data), mesh)
-        state, loss = step_fn(state, batch, done)
-        tokens += batch['inputs'].size
-        if done % config.log_every == 0 or done == config.steps:
-          values = {'loss': training.finite(loss, done) * task.per_nat}
-          values['tokens_per_second'] = tokens / (time.monotonic() - clock)
-          record.write(done, **values)
-          bar.update(done, values)
-          clock, tokens = time.monotonic(), 0
-        if done % config.eval_every == 0 and done < config.steps:
-          score = judge(prepared, state, task.lengths[0])
-          record.write(done, eval_loss=score.loss, eval_accuracy=score.accuracy)
-          bar.say(f'step {done:>6}: held out {score.loss:.3f} {task.unit}')
-          clock, tokens = time.monotonic(), 0
-        if stopped() or done % config.checkpoint_every == 0 or done == config.steps:
-          checkpoint.save(checkpoints, done, state, data)
-        if stopped() and done < config.steps:
-          bar.say(f'stopped after step {done}, and saved: the same command resumes')
-          return None
-  return finish(prepared, state)
-
-
-def judge(prepared: Setup, state: training.State, length: int) -> Score:
-  """Scores the held-out data at one length; ids are drawn alike in every evaluation."""
-  key = jax.random.key(prepared.config.seed)
-  both = nnx.merge_state(state.params, state.rest)
-  return evaluate(prepared.task, prepared.graph, both, length, prepared.mesh, key)
-
-
-def finish(prepared: Setup, state: training.State) -> Result:
-  """Scores every length, and writes and prints what was learned."""
-  workdir, task = prepared.workdir, prepared.task
-  scores = tuple(judge(prepared, state, length) for length in task.lengths)
-  model = nnx.merge(prepared.graph, state.params, state.rest)
-  sample = task.sample(model, jax.random.key(prepared.config.seed))
-  history = read(workdir / 'metrics.jsonl')
-  write_json(workdir / 'results.json', report.results(scores, sample))
-  title = f'{prepared.config.scheme}: {prepared.config.task.data}'
-  report.draw(workdir / 'report.png', task, history, scores, title)
-  report.print_table(task, scores, title)
-  print(f'\n{sample}\n')
-  for name, what in report.FILES.items():
-    print(f'{what:>16}  {workdir / name}')
-  return Result(workdir, model, history, scores, sample)
 
 
 def main(argv: list[str]) -> None:

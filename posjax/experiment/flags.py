@@ -17,7 +17,7 @@ def parse(argv: list[str], default: Path) -> list[str]:
   Returns:
     What is left of the command line.
   """
-  flags.DEFINE_string('workdir', None, 'Folder of the run; by default runs/CONFIG-SCHEME.')
+  flags.DEFINE_string('workdir', None, 'Folder of the run; by default one in runs/.')
   try:
     config_flags.DEFINE_config_file('config', str(default), lock_config=True)
     rest = app.parse_flags_with_usage(argv)

@@ -34,12 +34,13 @@ def create(
   """The model's structure and a new state, made where it will live."""
   kept = {}  # the structure is no array, so no jitted function returns it
 
-  def arrays():
-    kept['graph'], params, rest = nnx.split(task.model(nnx.Rngs(seed)), nnx.Param, ...)
+  def arrays(seed):
+    rngs = nnx.Rngs(jax.random.key(seed))
+    kept['graph'], params, rest = nnx.split(task.model(rngs), nnx.Param, ...)
     return State(params, rest, optimizer.init(params))
 
-  shardings = sharding.of_state(jax.eval_shape(arrays), mesh)
-  state = jax.jit(arrays, out_shardings=shardings)()
+  shardings = sharding.of_state(jax.eval_shape(arrays, seed), mesh)
+  state = jax.jit(arrays, out_shardings=shardings)(seed)
   return kept['graph'], state
 
 
@@ -62,6 +63,7 @@ def make_step(task: Task, graph: Any, optimizer: optax.GradientTransformation, s
   """`(state, batch, step) -> (state, loss)`, jitted; the old state's memory is used again.
 
   All randomness is a function of the seed and the step, so a resumed run draws what it would have.
+  The seed is an argument of what is compiled: runs that differ in it alone share a program.
   """
 
   def loss_of(params, rest, batch, key):
@@ -71,7 +73,7 @@ def make_step(task: Task, graph: Any, optimizer: optax.GradientTransformation, s
     return loss, nnx.state(model, nnx.Not(nnx.Param))
 
   @functools.partial(jax.jit, donate_argnums=0)
-  def step(state: State, batch, index):
+  def step(state: State, batch, index, seed):
     key = jax.random.fold_in(jax.random.key(seed), index)
     (loss, rest), grads = jax.value_and_grad(loss_of, has_aux=True)(
       state.params, state.rest, batch, key
@@ -79,4 +81,19 @@ def make_step(task: Task, graph: Any, optimizer: optax.GradientTransformation, s
     updates, opt_state = optimizer.update(grads, state.optimizer, state.params)
     return State(optax.apply_updates(state.params, updates), rest, opt_state), loss
 
-  return step
+  return functools.partial(step, seed=seed)
+
+
+def step_bytes(step: Any, state: State, batch: Any) -> int:
+  """Memory that a training step holds at most on a device, as its compiled program states it.
+
+  Args:
+    step: of `make_step`.
+    state: arrays of the state, given away or not.
+    batch: arrays, as for the step.
+  """
+  like = lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=leaf.sharding)
+  shapes = jax.tree.map(like, (state, batch))
+  used = step.func.lower(*shapes, 1, **step.keywords).compile().memory_analysis()
+  held = used.argument_size_in_bytes + used.output_size_in_bytes - used.alias_size_in_bytes
+  return int(held + used.temp_size_in_bytes)

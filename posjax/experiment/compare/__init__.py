@@ -1,0 +1,1 @@
+"""Comparing schemes: a grid of runs, numbers with error bars, and one page that shows them."""

@@ -1,0 +1,192 @@
+"""Compares positional schemes over seeds, and says with error bars how far each one reaches.
+
+  python -m posjax.experiment.compare --config=configs/algorithmic.py --workdir=runs/copy \
+    --schemes='none,alibi,randomized(max_length=2048)+rope' --seeds=3 --axes=model.num_layers=2,4
+
+Every run is one of train.py, in cells/ of the work folder. Lines of results.jsonl are what is kept:
+the same command again goes on where it stopped, and one with more schemes or seeds adds them. The
+work folder gets results.jsonl, report.html, and pictures as PNG and SVG.
+"""
+
+import contextlib
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import jax
+from absl import app, flags
+from ml_collections import ConfigDict, config_flags
+
+from posjax.experiment.compare import page, plots, results
+from posjax.experiment.compare.grid import Cell, cells, read_axis, read_schemes
+from posjax.experiment.compare.pool import Ended, run_all
+from posjax.experiment.compare.progress import Grid
+from posjax.experiment.compare.summary import summarize
+from posjax.experiment.compare.table import print_tables
+from posjax.experiment.flags import parse
+from posjax.experiment.interrupt import interrupts
+
+DEFAULT = Path('configs', 'default.py')
+
+
+class Plan(NamedTuple):
+  """A comparison that is possible.
+
+  Attributes:
+    cells: the whole grid.
+    mine: those of this host.
+    baseline: a scheme of it.
+    thresholds: when a run has learned.
+    folder: to work in.
+    path: where this host's results go.
+    processes: how many at once.
+  """
+
+  cells: list[Cell]
+  mine: list[Cell]
+  baseline: str
+  thresholds: dict[str, float]
+  folder: Path
+  path: Path
+  processes: int
+
+
+class Full(Exception):
+  """There is no room on the disk."""
+
+
+def plan(config: ConfigDict, folder: Path, values: flags.FlagValues) -> Plan:
+  """Reads the command line.
+
+  Raises:
+    ValueError: if something about it is wrong.
+  """
+  if not values.schemes:
+    raise ValueError("--schemes is missing; it should read like --schemes='a,b(x=1)+c'.")
+  if values.processes < 1:
+    raise ValueError(f'--processes must be at least 1, but got {values.processes}.')
+  if not 0 <= values.host < values.hosts:
+    raise ValueError(f'--host must be in [0, {values.hosts}), but got {values.host}.')
+  schemes = read_schemes(values.schemes)
+  baseline = values.baseline or schemes[0]
+  if baseline not in schemes:
+    raise ValueError(f'--baseline must be one of {", ".join(schemes)}, but got {baseline}.')
+  config = config.copy_and_resolve_references()
+  thresholds = config.compare.to_dict()  # of the report, not of any run
+  with config.unlocked():
+    del config['compare']
+  axes = [read_axis(axis, config) for axis in values.axes]
+  grid = cells(config, schemes, axes, values.seeds)
+  name = f'results-{values.host}-of-{values.hosts}.jsonl' if values.hosts > 1 else 'results.jsonl'
+  mine = grid[values.host :: values.hosts]
+  return Plan(grid, mine, baseline, thresholds, folder, folder / name, values.processes)
+
+
+def work(todo: Plan) -> bool:
+  """Runs what has not finished yet; False if it was interrupted.
+
+  Raises:
+    Busy: if another process works here.
+    Full: if there is no room on the disk.
+    ValueError: if results.jsonl holds something else.
+  """
+  todo.folder.mkdir(parents=True, exist_ok=True)
+  name = '.lock' if todo.path.name == 'results.jsonl' else f'.lock-{todo.path.stem}'
+  with results.lock(todo.folder / name) as held, interrupts() as stopped:
+    there = results.read(todo.folder)
+    left = [cell for cell in todo.mine if 'scores' not in there.get(cell.id, ())]
+    with Grid(left, todo.folder, len(todo.mine) - len(left)) as grid:
+      if todo.mine and len(left) < len(todo.mine):
+        grid.say(f'{len(todo.mine) - len(left)} of {len(todo.mine)} runs had finished before')
+      running = []
+
+      def tick(now):
+        running[:] = now
+        grid.tick(now)
+
+      ends = run_all(left, todo.folder, todo.processes, held, stopped, tick)
+      with contextlib.closing(ends):
+        for end in ends:
+          if 'stopped' not in end.row:
+            keep(todo, end)
+            grid.ended(end, [cell for cell in running if cell.id != end.cell.id])
+      if stopped():
+        grid.say('stopped, and saved: the same command resumes')
+      return not stopped()
+
+
+def keep(todo: Plan, end: Ended) -> None:
+  """Writes the line of a cell that ended.
+
+  Raises:
+    Full: if there is no room.
+  """
+  cell = end.cell
+  row = {'id': cell.id, 'scheme': cell.scheme, 'axes': cell.axes, 'seed': cell.seed, **end.row}
+  lost = 'what results.jsonl holds is kept: make room, and the same command goes on.'
+  if row.pop('full', False):
+    raise Full(f'{cell.scheme}, seed {cell.seed}, had no room on the disk ({row["error"]}); {lost}')
+  try:
+    results.append(todo.path, row)
+  except OSError as error:
+    raise Full(f'{todo.path} cannot be written ({error.strerror}); {lost}') from error
+
+
+def tell(todo: Plan) -> bool:
+  """Prints and draws what the grid says so far; False if a cell failed.
+
+  Raises:
+    Full: if the pictures cannot be written.
+  """
+  there = results.read(todo.folder)
+  others = len(there.keys() - {cell.id for cell in todo.cells})
+  if others:
+    print(f'results.jsonl has {others} runs of other grids, which are left out here')
+  failed = [there[cell.id] for cell in todo.cells if 'error' in there.get(cell.id, ())]
+  summary = summarize(todo.cells, there, todo.baseline, todo.thresholds)
+  if summary is None:
+    for row in failed:
+      print(f'failed: {row["scheme"]}, seed {row["seed"]}: {row["error"]}')
+    print('no run has finished, so there is nothing to show')
+    return not failed
+  print_tables(summary)
+  try:
+    pictures = plots.draw(todo.folder, summary)
+    page.write(todo.folder / 'report.html', summary)
+  except OSError as error:
+    raise Full(f'The pictures cannot be written ({error.strerror}); the results are.') from error
+  for path in (todo.folder / 'report.html', todo.path, *pictures):
+    print(f'  {path}')
+  return not failed
+
+
+def read(argv: Sequence[str]) -> list[str]:
+  """Defines and reads the command line; returns what is left of it."""
+  flags.DEFINE_string('schemes', None, 'What to compare, with commas: lines of posjax.get.')
+  flags.DEFINE_integer('seeds', 3, "Runs of each, with seeds that count up from the config's.")
+  flags.DEFINE_multi_string('axes', [], 'KEY=VALUE,VALUE: a config key to vary; may be repeated.')
+  flags.DEFINE_string('baseline', None, 'What the others are compared with; by default the first.')
+  flags.DEFINE_integer('processes', 1, 'Runs at a time, each in a process of its own.')
+  flags.DEFINE_integer('hosts', 1, 'How many hosts share the grid, and a work folder.')
+  flags.DEFINE_integer('host', 0, 'Which of them this one is, from 0.')
+  return parse(['compare', *argv[1:]], DEFAULT)
+
+
+def main(argv: Sequence[str]) -> None:
+  """Runs, and tells; the exit status is 1 if a cell failed, or with one sentence otherwise."""
+  if len(argv) > 1:
+    sys.exit(f'compare: error: unknown arguments {argv[1:]}.')
+  jax.config.update('jax_platforms', 'cpu')  # this process only leads; the accelerator is theirs
+  name = Path(config_flags.get_config_filename(flags.FLAGS['config'])).stem
+  folder = Path(flags.FLAGS.workdir or Path('runs', f'{name}-compare'))
+  try:
+    todo = plan(flags.FLAGS.config, folder, flags.FLAGS)
+    work(todo)
+    sys.exit(0 if tell(todo) else 1)
+  except (ValueError, TypeError, AttributeError, OSError, Full, results.Busy) as error:
+    sys.exit(f'compare: error: {" ".join(str(error).split())}')
+
+
+if __name__ == '__main__':
+  app.run(main, flags_parser=read)

@@ -1,0 +1,108 @@
+"""One cell of a grid: the run of train.py, and what is measured of it."""
+
+import functools
+import math
+import os
+import time
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import jax
+import numpy as np
+from ml_collections import ConfigDict
+
+import posjax
+from posjax.experiment import record, training
+from posjax.experiment.run import Result, Setup, judge, run, setup
+from posjax.experiment.sharding import put_batch
+
+CURVE = 200  # points of a curve, at most
+
+
+def run_cell(config: ConfigDict, folder: Path) -> dict[str, Any] | None:
+  """Trains, or goes on training, as train.py does, and measures. None if it was interrupted.
+
+  Args:
+    config: as train.py takes it.
+    folder: of this run.
+
+  Returns:
+    What the line of results.jsonl holds, besides the cell's name. Only `tokens_per_second`,
+    `seconds` and what names the machine differ when it is run again.
+  """
+  begun = time.monotonic()
+  prepared = setup(config, folder)
+  task = prepared.task
+  # A loss has no natural threshold: it is compared with that of the model before its first step.
+  untrained = None if task.exact else judge(prepared, prepared.state, task.lengths[0]).loss
+  result = run(prepared)
+  if result is None:
+    return None
+  answers = [_rows(task.eval_batches(length)) for length in task.lengths]
+  return {
+    'facts': {name: str(value) for name, value in task.facts.items()},
+    'exact': task.exact,
+    'unit': task.unit,
+    'untrained': untrained,
+    'scores': [_score(*pair) for pair in zip(result.scores, answers, strict=True)],
+    'curve': _curve(result.history, 'loss'),
+    'held_out': _curve(result.history, 'eval_accuracy' if task.exact else 'eval_loss'),
+    **_cost(prepared, result),
+    'seconds': time.monotonic() - begun,
+    'device': jax.devices()[0].device_kind,
+    'versions': {'posjax': posjax.__version__, 'jax': jax.__version__},
+  }
+
+
+def _score(score, answers: int) -> dict[str, Any]:
+  """A length's numbers; None where there is none, and why."""
+  known = not score.refused and math.isfinite(score.loss)
+  return {
+    'length': score.length,
+    'loss': score.loss if known else None,
+    'accuracy': score.accuracy if known else None,
+    'token_accuracy': None if math.isnan(score.token_accuracy) else score.token_accuracy,
+    'answers': answers,
+    'why': '' if known else score.refused or 'beyond its table',
+  }
+
+
+def _rows(batches) -> int:
+  """Rows that count; a last batch may be filled up with zeros."""
+  counts = (batch.get('weights', batch['segments']) for batch in batches)
+  return sum(int((np.asarray(weights) != 0).any(-1).sum()) for weights in counts)
+
+
+def _cost(prepared: Setup, result: Result) -> dict[str, Any]:
+  """Parameters, memory of a training step, and tokens per second."""
+  speeds = [row['tokens_per_second'] for row in result.history if 'tokens_per_second' in row]
+  batches = prepared.task.train_batches(jax.process_index(), jax.process_count())
+  batch = put_batch(next(iter(batches)), prepared.mesh)
+  return {
+    'parameters': sum(leaf.size for leaf in jax.tree.leaves(prepared.state.params)),
+    'step_bytes': training.step_bytes(prepared.step, prepared.state, batch),
+    'tokens_per_second': median(speeds),  # the first is slower by compiling
+  }
+
+
+def _curve(history: list[dict[str, Any]], name: str) -> list[tuple[int, float | None]]:
+  """Points (step, value), thinned to CURVE: means of equally many neighbours."""
+  points = [(row['step'], row[name]) for row in history if row.get(name) is not None]
+  width = -(-len(points) // CURVE) or 1
+  groups = [points[i : i + width] for i in range(0, len(points), width)]
+  return [(group[-1][0], sum(value for _, value in group) / len(group)) for group in groups]
+
+
+@functools.cache
+def remember_programs(folder: Path) -> None:
+  """Keeps compiled programs in a folder, so that cells which differ in the seed share them."""
+  if 'JAX_COMPILATION_CACHE_DIR' not in os.environ:
+    jax.config.update('jax_compilation_cache_dir', str(folder.resolve()))
+    jax.config.update('jax_persistent_cache_min_compile_time_secs', 0.0)
+
+
+def steps_done(folder: Path) -> int:
+  """How far the run in a folder has come, as its metrics file tells."""
+  rows = record.read(folder / 'metrics.jsonl')
+  return rows[-1]['step'] if rows else 0

@@ -1,0 +1,172 @@
+"""A grid of runs: schemes, times values of config keys, times seeds."""
+
+import ast
+import difflib
+import hashlib
+import itertools
+import json
+import re
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from ml_collections import ConfigDict
+
+import posjax
+
+_OPEN, _CLOSE = '([{', ')]}'
+
+
+class Cell(NamedTuple):
+  """One run of the grid.
+
+  Attributes:
+    id: its name, and its folder's: the same for the same config, whatever else is in the grid.
+    scheme: as the command line had it.
+    axes: value by config key, of the axes of the grid.
+    seed: of everything random in it.
+    config: as train.py takes it.
+  """
+
+  id: str
+  scheme: str
+  axes: dict[str, Any]
+  seed: int
+  config: ConfigDict
+
+
+def split(text: str) -> tuple[str, ...]:
+  """Cuts a line at its commas; those within brackets or quotes belong to arguments.
+
+  Raises:
+    ValueError: if a part is empty, or a bracket or quote stays open.
+
+  Example:
+    >>> split('alibi, randomized(max_length=2048)+rope')
+    ('alibi', 'randomized(max_length=2048)+rope')
+  """
+  parts, depth, least, quote = [''], 0, 0, ''
+  for letter in text:
+    if quote:
+      quote = '' if letter == quote else quote
+    elif letter in '\'"':
+      quote = letter
+    depth += 0 if quote else (letter in _OPEN) - (letter in _CLOSE)
+    least = min(least, depth)
+    if letter == ',' and not depth and not quote:
+      parts.append('')
+    else:
+      parts[-1] += letter
+  parts = [part.strip() for part in parts]
+  if depth or least or quote or not all(parts):
+    raise ValueError(
+      f'A list must read like "rope,alibi(bidirectional=True)", with every bracket and quote '
+      f'closed and no part empty, but got {text!r}.'
+    )
+  return tuple(parts)
+
+
+def read_schemes(text: str) -> tuple[str, ...]:
+  """The schemes of a command line, each of which can be made.
+
+  Raises:
+    ValueError: if a line cannot be read, a name is unknown, or a scheme is given twice.
+  """
+  schemes = split(text)
+  for scheme in schemes:
+    for layer in scheme.split('|'):
+      posjax.get(layer)
+  return _distinct('schemes', schemes)
+
+
+def read_axis(text: str, config: ConfigDict) -> tuple[str, tuple[Any, ...]]:
+  """An axis `key=value,value`: the key, and values that the config takes.
+
+  Raises:
+    ValueError: if the config has no such key, or a value of another type.
+  """
+  key, equals, values = text.partition('=')
+  if not equals:
+    raise ValueError(f'An axis must read like model.num_layers=2,4, but got {text!r}.')
+  if key in ('scheme', 'seed') or key.startswith('compare.'):
+    raise ValueError(f'{key} can be no axis: there are --schemes and --seeds, but got {text!r}.')
+  known = _keys(config)
+  if key not in known:
+    near = difflib.get_close_matches(key, known, n=1)
+    hint = f"; did you mean '{near[0]}'?" if near else '.'
+    raise ValueError(f"The config has no key '{key}'{hint} There are: {', '.join(known)}.")
+  return key, _distinct(key, tuple(_taken(config, key, value) for value in split(values)))
+
+
+def cells(
+  config: ConfigDict,
+  schemes: Sequence[str],
+  axes: Sequence[tuple[str, Sequence[Any]]],
+  seeds: int,
+) -> list[Cell]:
+  """All runs of a grid; seeds count up from the config's, and are outermost.
+
+  So that a grid that is stopped half-way has something to say of every scheme.
+
+  Raises:
+    ValueError: if there are no seeds, or a key is given twice.
+  """
+  if seeds < 1:
+    raise ValueError(f'--seeds must be at least 1, but got {seeds}.')
+  _distinct('axes', tuple(key for key, _ in axes))
+  keys = [key for key, _ in axes]
+  points = list(itertools.product(*(values for _, values in axes)))
+  return [
+    _cell(config, scheme, dict(zip(keys, values, strict=True)), config.seed + seed)
+    for seed in range(seeds)
+    for scheme in schemes
+    for values in points
+  ]
+
+
+def _cell(config: ConfigDict, scheme: str, axes: dict[str, Any], seed: int) -> Cell:
+  mine = config.copy_and_resolve_references()
+  mine.update_from_flattened_dict({**axes, 'scheme': scheme, 'seed': seed})
+  text = json.dumps(json.loads(mine.to_json_best_effort()), sort_keys=True)
+  digest = hashlib.sha256(text.encode()).hexdigest()[:10]
+  words = [scheme, *(f'{key.rpartition(".")[2]}={value}' for key, value in axes.items())]
+  plain = re.sub(r'[^\w.=+-]+', '_', '-'.join(words)).strip('_')  # what no shell must quote
+  return Cell(f'{plain[:60]}-seed={seed}-{digest}', scheme, axes, seed, mine)
+
+
+def _keys(config: ConfigDict) -> list[str]:
+  """Every key that holds a value, as 'model.num_layers'."""
+  found = []
+  for key, value in config.items():
+    if isinstance(value, ConfigDict):
+      found += [f'{key}.{below}' for below in _keys(value)]
+    else:
+      found.append(key)
+  return found
+
+
+def _taken(config: ConfigDict, key: str, text: str) -> Any:
+  """A value as the config holds it: a word where it holds a word, a literal elsewhere."""
+  trial = config.copy_and_resolve_references()
+  try:
+    value = ast.literal_eval(text)
+  except (ValueError, SyntaxError):
+    value = text
+  try:
+    trial.update_from_flattened_dict({key: value})
+  except (TypeError, ValueError):
+    held = type(_at(config, key)).__name__
+    raise ValueError(f'{key} must be of type {held}, but got {text!r}.') from None
+  return _at(trial, key)
+
+
+def _at(config: ConfigDict, key: str) -> Any:
+  for part in key.split('.'):
+    config = config[part]
+  return config
+
+
+def _distinct(what: str, values: tuple) -> tuple:
+  twice = [value for i, value in enumerate(values) if value in values[:i]]
+  if twice:
+    raise ValueError(f'Each of the {what} must be given once, but got {twice[0]!r} twice.')
+  return values

@@ -1,0 +1,80 @@
+"""report.html: one page with everything in it, which needs no network."""
+
+import json
+import math
+import os
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+from posjax.experiment.compare.plots import mean_curve
+from posjax.experiment.compare.statistics import Interval
+from posjax.experiment.compare.summary import Row, Summary
+from posjax.experiment.compare.table import captions, costs, seeds
+
+
+def write(path: Path, summary: Summary) -> None:
+  """Writes the page, whole or not at all.
+
+  Args:
+    path: of the page.
+    summary: of the grid.
+  """
+  template = resources.files('posjax.experiment.compare').joinpath('page.html').read_text('utf-8')
+  # A scheme's line could hold '</script>'.
+  data = json.dumps(content(summary), allow_nan=False).replace('<', '\\u003c')
+  partial = path.with_name(path.name + '.partial')
+  partial.write_text(template.replace('"DATA"', data), encoding='utf-8')
+  os.replace(partial, path)
+
+
+def content(summary: Summary) -> dict[str, Any]:
+  """What the page shows, as JSON has it: a number that there is not is null."""
+  some = next(row.cells[0].result for row in summary.rows if row.cells)
+  return {
+    'facts': _facts(summary),
+    'rows': [_row(row, summary.baseline) for row in summary.rows],
+    'captions': captions(summary),
+    'unit': summary.unit,
+    'exact': summary.exact,
+    'baseline': summary.baseline,
+    'trained': some['scores'][0]['length'],
+    'lengths': [score['length'] for score in some['scores']],
+    'lossUnit': some['unit'],
+    'device': some['device'],
+    'versions': some['versions'],
+  }
+
+
+def _facts(summary: Summary) -> dict[str, str]:
+  """What all runs say of their data."""
+  every = [each.result['facts'].items() for row in summary.rows for each in row.cells]
+  return {name: value for name, value in every[0] if all((name, value) in one for one in every)}
+
+
+def _row(row: Row, baseline: str) -> dict[str, Any]:
+  return {
+    'label': row.label,
+    'scheme': row.scheme,
+    'axes': {key: str(value) for key, value in row.axes.items()},
+    'seeds': seeds(row),
+    'learned': row.learned == len(row.cells) > 0,
+    'trained': _numbers(row.trained),
+    'unseen': _numbers(row.unseen),
+    'difference': _numbers(row.difference),
+    'verdict': 'baseline' if row.scheme == baseline else row.verdict,
+    'note': row.note,
+    'byLength': {length: _numbers(value) for length, value in row.by_length.items()},
+    'curve': [[step, *map(_rounded, values)] for step, *values in mean_curve(row.cells, 'curve')],
+    'cost': costs(row),
+  }
+
+
+def _numbers(value: Interval | None) -> list[float | None] | None:
+  if value is None:
+    return None
+  return [None if math.isnan(number) else number for number in value[:3]]
+
+
+def _rounded(value: float) -> float:
+  return float(f'{value:.5g}')

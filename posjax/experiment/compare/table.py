@@ -1,0 +1,132 @@
+"""The tables that a comparison prints."""
+
+import math
+from collections.abc import Mapping
+
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from posjax.experiment.compare.statistics import LEVEL, Interval
+from posjax.experiment.compare.summary import Row, Summary
+
+
+def shown(value: Interval | None, signed: bool = False) -> str:
+  """A mean with its interval, as '93.1 [90.0, 96.2]'; alone where one seed is all there is."""
+  if value is None:
+    return '-'
+  sign = '+' if signed else ''
+  mean = f'{value.mean:{sign}.{_digits(value)}f}'
+  if math.isnan(value.low):
+    return mean
+  return f'{mean} [{value.low:{sign}.{_digits(value)}f}, {value.high:{sign}.{_digits(value)}f}]'
+
+
+def _digits(value: Interval) -> int:
+  return 1 if abs(value.mean) >= 10 else 2
+
+
+def print_tables(summary: Summary) -> None:
+  """Prints quality and verdicts, quality by length, costs, and what went wrong."""
+  console = Console()
+  if not console.is_terminal:
+    console = Console(width=200)  # a file has no width, and a cut table no use
+  for table in (_quality(summary), _lengths(summary), _costs(summary)):
+    console.print(table)
+  for line in captions(summary):
+    console.print(line, markup=False, highlight=False)
+  for row in summary.rows:
+    for seed, error in row.failed.items():
+      console.print(f'failed: {row.label}, seed {seed}: {error}', markup=False, highlight=False)
+
+
+def captions(summary: Summary) -> list[str]:
+  """How the numbers are to be read, in sentences."""
+  better = 'higher' if summary.exact else 'lower'
+  return [
+    f'Quality is {summary.unit}, {better} is better; unseen: the mean over lengths beyond the '
+    f'training length. Brackets: {100 * LEVEL:g} % intervals over seeds (Student), no '
+    'narrower than a spread of one answer allows.',
+    f'Learned: {summary.learned}. Runs that have not are marked *, and enter only the column '
+    '"trained".',
+    f'Differences are to {summary.baseline}, over equal seeds. Above: surely better; below: surely '
+    'worse; unresolved: the interval holds 0, or one seed has none.',
+  ]
+
+
+def seeds(row: Row) -> str:
+  """How many runs learned, of those that finished; and what is missing."""
+  text = f'{row.learned}/{len(row.cells)}' + ('*' if row.learned < len(row.cells) else '')
+  for count, word in ((len(row.failed), 'failed'), (row.missing, 'to do')):
+    text += f', {count} {word}' if count else ''
+  return text
+
+
+def costs(row: Row) -> Mapping[str, float] | None:
+  """Mean parameters, bytes of a step, tokens per second and seconds of a row; None if none ran."""
+  names = ('parameters', 'step_bytes', 'tokens_per_second', 'seconds')
+  count = len(row.cells)
+  if not count:
+    return None
+  return {name: sum(each.result[name] for each in row.cells) / count for name in names}
+
+
+def _named(title: str, summary: Summary) -> tuple[Table, list[str]]:
+  table = Table(title=title, title_justify='left')
+  table.add_column('scheme')
+  axes = list(summary.rows[0].axes)
+  for key in axes:
+    table.add_column(key, justify='right')
+  return table, axes
+
+
+def _quality(summary: Summary) -> Table:
+  table, axes = _named(f'Quality: {summary.unit}', summary)
+  for name in ('learned', 'trained', 'unseen', f'minus {summary.baseline}', 'verdict'):
+    table.add_column(escape(name), justify='right')
+  table.add_column('')
+  for row in summary.rows:
+    base = row.scheme == summary.baseline
+    table.add_row(
+      escape(row.label if not axes else row.scheme),
+      *(escape(str(row.axes[key])) for key in axes),
+      seeds(row),
+      escape(shown(row.trained)),
+      escape(shown(row.unseen)),
+      'baseline' if base else escape(shown(row.difference, signed=True)),
+      row.verdict or '-',
+      escape(row.note[:80]),
+    )
+  return table
+
+
+def _lengths(summary: Summary) -> Table:
+  table, axes = _named('By length', summary)
+  lengths = sorted({length for row in summary.rows for length in row.by_length})
+  for length in lengths:
+    table.add_column(str(length), justify='right')
+  for row in summary.rows:
+    table.add_row(
+      escape(row.scheme),
+      *(escape(str(row.axes[key])) for key in axes),
+      *(escape(shown(row.by_length.get(length))) for length in lengths),
+    )
+  return table
+
+
+def _costs(summary: Summary) -> Table:
+  table, axes = _named('Cost of training', summary)
+  for name in ('parameters', 'memory of a step, MB', 'tokens/s', 's per run'):
+    table.add_column(name, justify='right')
+  for row in summary.rows:
+    cost = costs(row)
+    numbers = ['-'] * 4
+    if cost:
+      numbers = [
+        f'{cost["parameters"]:,.0f}',
+        f'{cost["step_bytes"] / 1e6:,.1f}',
+        f'{cost["tokens_per_second"]:,.0f}',
+        f'{cost["seconds"]:,.0f}',
+      ]
+    table.add_row(escape(row.scheme), *(escape(str(row.axes[key])) for key in axes), *numbers)
+  return table

@@ -1,0 +1,78 @@
+"""One cell: the run of train.py, and what is measured of it."""
+
+import json
+
+import numpy as np
+import pytest
+
+from configs import default
+from posjax.experiment import sharding, training
+from posjax.experiment.compare.cell import CURVE, _curve, run_cell, steps_done
+from posjax.experiment.run import setup
+from tests.experiment import small_grid
+
+MACHINE = ('tokens_per_second', 'seconds')
+
+
+def tiny():
+  """Language modelling in seconds."""
+  config = default.get_config()
+  small = {
+    'steps': 6,
+    'batch_size': 4,
+    'log_every': 1,
+    'task.length': 16,
+    'task.eval_tokens': 256,
+    'task.eval_factors': (1, 4),
+    'task.sample_length': 2,
+    'model.num_layers': 1,
+    'model.width': 16,
+    'model.num_heads': 2,
+    'optimizer.warmup_steps': 2,
+  }
+  config.update_from_flattened_dict(small)
+  return config
+
+
+def test_a_cell_says_what_its_run_says_and_the_same_when_it_is_run_again(tmp_path):
+  row = run_cell(tiny(), tmp_path)
+  written = json.loads((tmp_path / 'results.json').read_text())['scores']
+  assert [score['loss'] for score in row['scores']] == [score['loss'] for score in written]
+  assert [(score['length'], score['answers']) for score in row['scores']] == [(16, 16), (64, 4)]
+  assert row['untrained'] == pytest.approx(
+    8.0, abs=0.5
+  )  # bits per byte, of 256 equally likely ones
+  assert row['scores'][0]['loss'] < row['untrained']
+  assert [step for step, _ in row['curve']] == [1, 2, 3, 4, 5, 6]
+  # Embedding; attention with biases or without; two layers of 4 x width; three norms.
+  kernels = 256 * 16 + 4 * 16 * 16 + 2 * 16 * 64
+  assert kernels < row['parameters'] < 1.1 * kernels
+  # Parameters and both moments, float32, are in memory in any case.
+  assert row['step_bytes'] > 3 * 4 * row['parameters']
+  assert steps_done(tmp_path) == 6
+  again = run_cell(tiny(), tmp_path)
+  assert {k: v for k, v in again.items() if k not in MACHINE} == {
+    k: v for k, v in row.items() if k not in MACHINE
+  }
+
+
+def test_seeds_share_their_program_and_not_their_numbers(tmp_path):
+  texts, values = [], []
+  for seed in (0, 1):
+    config = small_grid.get_config()
+    config.seed = seed
+    made = setup(config, tmp_path)
+    batch = sharding.put_batch(next(made.data), made.mesh)
+    texts.append(made.step.func.lower(made.state, batch, 1, **made.step.keywords).as_text())
+    values.append(np.asarray(made.state.params['embedding']['embedding'][...]))
+  assert texts[0] == texts[1]
+  assert abs(values[0] - values[1]).max() > 0.01
+  assert training.step_bytes(made.step, made.state, batch) > 0
+
+
+def test_a_long_curve_is_thinned_to_means_of_neighbours():
+  history = [{'step': i, 'loss': float(i)} for i in range(1, 1001)] + [{'step': 9, 'loss': None}]
+  points = _curve(history, 'loss')
+  assert len(points) == CURVE
+  assert points[0] == (5, 3.0)
+  assert points[-1] == (1000, 998.0)

@@ -1,0 +1,106 @@
+"""Lines of results that are there whole or not at all, and one writer."""
+
+import json
+import os
+import resource
+import subprocess
+import sys
+import time
+
+import pytest
+
+from posjax.experiment.compare import results
+
+
+def test_a_line_is_added_after_what_was_there(tmp_path):
+  path = tmp_path / 'results.jsonl'
+  for name in 'abc':
+    results.append(path, {'id': name, 'scores': []})
+  assert [json.loads(line)['id'] for line in path.read_text().splitlines()] == ['a', 'b', 'c']
+  assert list(results.read(tmp_path)) == ['a', 'b', 'c']
+
+
+def test_a_line_that_a_kill_cut_short_is_left_out_and_overwritten(tmp_path):
+  path = tmp_path / 'results.jsonl'
+  results.append(path, {'id': 'a'})
+  for rest in ('{"id": "b", "sc', '{"id": "b"}', 'x' * 200_000):
+    path.write_text('{"id": "a"}\n' + rest)
+    assert list(results.read(tmp_path)) == ['a']
+    results.append(path, {'id': 'c'})
+    assert path.read_text() == '{"id": "a"}\n{"id": "c"}\n'
+
+
+def test_what_succeeded_later_counts_and_what_failed_after_it_does_not(tmp_path):
+  rows = [{'id': 'a', 'error': 'x'}, {'id': 'a', 'n': 1}, {'id': 'a', 'error': 'y'}]
+  rows += [{'id': 'b', 'error': 'x'}, {'id': 'b', 'error': 'z'}]
+  for row in rows:
+    results.append(tmp_path / 'results.jsonl', row)
+  assert results.read(tmp_path) == {'a': {'id': 'a', 'n': 1}, 'b': {'id': 'b', 'error': 'z'}}
+
+
+def test_several_hosts_write_files_of_their_own_that_are_read_together(tmp_path):
+  for host in (0, 1):
+    results.append(tmp_path / f'results-{host}-of-2.jsonl', {'id': f'from {host}'})
+  assert list(results.read(tmp_path)) == ['from 0', 'from 1']
+
+
+@pytest.mark.parametrize('line', ['{"id": ', 'nothing', '{"name": 1}', '[1]'])
+def test_a_whole_line_that_is_no_result_is_told_with_its_place(tmp_path, line):
+  (tmp_path / 'results.jsonl').write_text('{"id": "a"}\n' + line + '\n')
+  with pytest.raises(ValueError, match=r'results\.jsonl, line 2, must be the JSON of a run'):
+    results.read(tmp_path)
+
+
+def test_a_line_for_which_there_is_no_room_leaves_the_file_as_it_was(tmp_path):
+  """A real limit of the size of files, which writes half of the line first."""
+  path = tmp_path / 'results.jsonl'
+  results.append(path, {'id': 'a'})
+  before = path.read_bytes()
+  code = (
+    'import resource, signal, sys; from posjax.experiment.compare import results\n'
+    'signal.signal(signal.SIGXFSZ, signal.SIG_IGN)\n'
+    f'resource.setrlimit(resource.RLIMIT_FSIZE, ({len(before) + 20},) * 2)\n'
+    'from pathlib import Path\n'
+    'try:\n  results.append(Path(sys.argv[1]), {"id": "b" * 100})\n'
+    'except OSError as error:\n  print(error.errno in results.FULL)\n'
+  )
+  done = subprocess.run([sys.executable, '-c', code, path], capture_output=True, text=True)
+  assert done.stdout == 'True\n', done.stderr
+  assert path.read_bytes() == before
+  assert resource.getrlimit(resource.RLIMIT_FSIZE)[0] == resource.RLIM_INFINITY
+
+
+HOLD = """
+import sys, time
+from pathlib import Path
+from posjax.experiment.compare import results
+held = results.lock(Path(sys.argv[1]))
+print('held', flush=True)
+time.sleep(100)
+"""
+
+
+def test_a_second_process_is_told_in_one_sentence_who_holds_the_folder(tmp_path):
+  path = tmp_path / '.lock'
+  first = subprocess.Popen([sys.executable, '-c', HOLD, path], stdout=subprocess.PIPE, text=True)
+  assert first.stdout.readline() == 'held\n'
+  with pytest.raises(results.Busy, match=f'is in use by process {first.pid} on'):
+    results.lock(path, patience=0.2)
+  first.kill()
+  first.wait()
+  first.stdout.close()
+  held = results.lock(path)  # what a killed process held is free
+  assert f'process {os.getpid()}' in path.read_text()
+  held.close()
+
+
+def test_a_process_that_is_about_to_end_is_waited_for(tmp_path):
+  path = tmp_path / '.lock'
+  code = HOLD.replace('time.sleep(100)', 'time.sleep(0.5)')
+  first = subprocess.Popen([sys.executable, '-c', code, path], stdout=subprocess.PIPE, text=True)
+  first.stdout.readline()
+  begun = time.monotonic()
+  results.lock(path, patience=20.0).close()
+  assert time.monotonic() - begun > 0.2
+  first.wait()
+  first.stdout.close()

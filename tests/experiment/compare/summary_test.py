@@ -1,0 +1,181 @@
+"""What a grid says, with numbers worked out by hand."""
+
+import json
+import math
+import re
+
+import pytest
+
+from posjax.experiment.compare import page, plots
+from posjax.experiment.compare.summary import summarize
+from posjax.experiment.compare.table import print_tables
+from tests.experiment.compare.made import THRESHOLDS, grid, result
+
+
+def summary(by_scheme, baseline='none', seeds=3, **options):
+  """A grid with these lines by scheme, one for each seed; None has not ended."""
+  cells = grid(list(by_scheme), seeds)
+  lines = {scheme: iter(rows) for scheme, rows in by_scheme.items()}
+  ended = {cell.id: next(lines[cell.scheme]) for cell in cells}
+  ended = {name: row for name, row in ended.items() if row}
+  return summarize(cells, ended, baseline, THRESHOLDS)
+
+
+def test_the_paired_difference_and_its_interval_are_those_worked_out_by_hand():
+  # Unseen means: none 10, 20, 30; rope 22, 30, 44: differences 12, 10, 14, of mean 12 and s 2.
+  none = [result([100, 10 + d, 10 - d + 10 * i * 2]) for i, d in enumerate((0, 5, 2))]
+  rope = [result([95, 20, 24]), result([95, 30, 30]), result([95, 40, 48])]
+  found = summary({'none': none, 'rope': rope})
+  base, row = found.rows
+  assert base.unseen.mean == pytest.approx(20)
+  assert row.unseen.mean == pytest.approx(32)
+  half = 4.303 * 2 / math.sqrt(3)
+  assert row.difference[:3] == pytest.approx((12, 12 - half, 12 + half), rel=1e-3)
+  assert row.verdict == 'above'
+  assert base.difference is None
+  assert row.by_length[32].mean == pytest.approx(34)
+
+
+def test_seeds_are_paired_so_that_what_they_share_cancels():
+  shared = (0.0, 30.0, 60.0)
+  base = [result([100, 10 + s]) for s in shared]
+  better = [result([100, 15 + s + d]) for s, d in zip(shared, (0.0, 0.5, -0.5), strict=True)]
+  row = summary({'none': base, 'rope': better}).rows[1]
+  assert row.unseen.low < row.unseen.mean - 50  # alone, nothing could be said
+  assert row.verdict == 'above'
+
+
+def test_lower_losses_are_above_and_higher_ones_below():
+  lines = {
+    name: [result([2.0, unseen + 0.01 * i], exact=False) for i in range(3)]
+    for name, unseen in (('none', 3.0), ('rope', 2.5), ('alibi', 3.5))
+  }
+  lines['rope'][1] = result([2.0, 2.52], exact=False)
+  found = summary(lines)
+  assert [row.verdict for row in found.rows] == ['', 'above', 'below']
+  assert found.rows[1].difference.mean == pytest.approx(-0.5, abs=0.01)
+
+
+def test_a_run_that_has_not_learned_is_marked_and_compares_to_nothing(capsys):
+  lines = {
+    'none': [result([100, 50]), result([95, 40]), result([92, 60])],
+    'rope': [result([89, 99]), result([100, 60]), result([100, 52])],
+    'alibi': [result([20, 99])] * 3,
+  }
+  found = summary(lines)
+  base, some, nothing = found.rows
+  assert (base.learned, some.learned, nothing.learned) == (3, 2, 0)
+  assert some.unseen.mean == pytest.approx(56)  # without the 99
+  assert some.difference.count == 2
+  assert some.difference.mean == pytest.approx((20 - 8) / 2)
+  assert nothing.unseen is None
+  assert nothing.difference is None
+  assert nothing.verdict == ''
+  assert nothing.trained.mean == pytest.approx(20)  # told, so that one sees how far it is
+  print_tables(found)
+  shown = capsys.readouterr().out
+  assert '2/3*' in shown
+  assert '0/3*' in shown
+  assert 'has not learned its training lengths' in shown
+  assert 'at least 90 % of the answers' in shown
+
+
+def test_a_loss_has_learned_when_half_of_the_untrained_one_is_gone():
+  lines = {
+    'none': [result([3.9, 4.0], exact=False)],
+    'rope': [result([4.1, 4.0], exact=False)],
+  }
+  assert [row.learned for row in summary(lines, seeds=1).rows] == [1, 0]
+
+
+def test_a_baseline_that_has_not_learned_compares_to_nothing():
+  found = summary({'none': [result([10, 0])] * 3, 'rope': [result([100, 50])] * 3})
+  assert found.rows[1].verdict == ''
+  assert 'the baseline has no run' in found.rows[1].note
+
+
+def test_one_seed_resolves_nothing():
+  found = summary({'none': [result([100, 0])], 'rope': [result([100, 100])]}, seeds=1)
+  assert found.rows[1].difference.mean == pytest.approx(100)
+  assert found.rows[1].verdict == 'unresolved'
+
+
+def test_one_answer_more_in_every_seed_resolves_nothing():
+  base, more = result([100, 50.0], answers=100), result([100, 51.0], answers=100)
+  found = summary({'none': [base] * 2, 'rope': [more] * 2}, seeds=2)
+  assert found.rows[1].verdict == 'unresolved'
+
+
+def test_a_length_without_an_answer_leaves_no_mean_over_unseen_ones():
+  lines = {
+    'none': [result([100, 50, 50])] * 2,
+    'learned(max_length=9)': [result([100, 70, None], why='beyond its table')] * 2,
+  }
+  row = summary(lines, seeds=2).rows[1]
+  assert row.unseen is None
+  assert row.by_length[16].mean == pytest.approx(70)
+  assert row.by_length[32] is None
+  assert row.note == 'no answer at 32: beyond its table'
+
+
+def test_axes_are_compared_within_their_values_only():
+  cells = grid(['none', 'rope'], 2, axes=[('model.num_layers', (2, 4))])
+  quality = {('none', 2): 10, ('none', 4): 60, ('rope', 2): 30, ('rope', 4): 50}
+  ended = {
+    cell.id: result([100, quality[cell.scheme, cell.axes['model.num_layers']] + cell.seed])
+    for cell in cells
+  }
+  rows = summarize(cells, ended, 'none', THRESHOLDS).rows
+  assert [row.label for row in rows[2:]] == ['rope, num_layers=2', 'rope, num_layers=4']
+  assert [row.difference.mean for row in rows[2:]] == pytest.approx([20, -10])
+  assert [row.verdict for row in rows[2:]] == ['above', 'below']
+
+
+def test_failed_and_missing_runs_are_told(capsys):
+  lines = {'none': [result([100, 50]), None, None], 'rope': [{'error': 'too [odd]'}] * 3}
+  found = summary(lines)
+  assert found.rows[0].missing == 2
+  assert found.rows[1].failed == {0: 'too [odd]', 1: 'too [odd]', 2: 'too [odd]'}
+  print_tables(found)
+  shown = capsys.readouterr().out
+  assert 'failed: rope, seed 2: too [odd]' in shown
+  assert '1/1, 2 to do' in shown
+  assert '0/0, 3 failed' in shown
+
+
+def test_nothing_finished_is_no_summary():
+  assert summary({'none': [None] * 3, 'rope': [{'error': 'x'}] * 3}) is None
+
+
+def test_the_page_holds_the_numbers_and_nothing_from_elsewhere(tmp_path):
+  lines = {
+    'none': [result([100, 50 + i, 40]) for i in range(3)],
+    "rope(base=5e5)+mine('</script>')": [result([100, 70 + i, 60]) for i in range(3)],
+    'alibi': [{'error': 'failed'}] * 3,
+  }
+  found = summary(lines)
+  page.write(tmp_path / 'report.html', found)
+  text = (tmp_path / 'report.html').read_text()
+  assert not re.search(r'(src|href)="(?!data:)|@import|url\(|fetch\(|import\(', text)
+  data = json.loads(re.search(r'application/json">(.*?)</script>', text, re.DOTALL)[1])
+  assert [row['label'] for row in data['rows']] == list(lines)
+  assert data['rows'][1]['difference'][0] == pytest.approx(20)
+  assert data['rows'][1]['byLength']['32'][0] == pytest.approx(60)
+  assert data['rows'][2]['unseen'] is None
+  assert data['rows'][0]['curve'] == [[10, 2, 2, 2], [20, 1, 1, 1]]
+
+
+@pytest.mark.parametrize('learned', [100, 10])
+def test_pictures_are_drawn_with_and_without_anything_learned(tmp_path, learned):
+  found = summary({'none': [result([learned, 50, 40])] * 3, 'rope': [None] * 3})
+  for path in plots.draw(tmp_path, found):
+    start = path.read_bytes()[:200]
+    assert start.startswith(b'\x89PNG') if path.suffix == '.png' else b'<?xml' in start
+  assert len(list(tmp_path.iterdir())) == 6
+
+
+def test_a_curve_is_the_mean_over_seeds_where_all_have_a_point():
+  one, two = result([100, 1]), result([100, 1])
+  one['curve'], two['curve'] = [[1, 4.0], [2, 3.0], [3, 9.0]], [[1, 2.0], [2, 1.0]]
+  found = summary({'none': [one, two]}, seeds=2)
+  assert plots.mean_curve(found.rows[0].cells, 'curve') == [(1, 3.0, 2.0, 4.0), (2, 2.0, 1.0, 3.0)]
