@@ -1,6 +1,7 @@
 """The benchmarks' processes: how they are run in turns, and what is told of them."""
 
 import json
+import math
 from typing import ClassVar
 
 import pytest
@@ -121,7 +122,11 @@ def test_a_row_holds_medians_with_their_range_and_ratios_of_medians():
   base = found('base', [0.1, 0.4, 0.2], [0.5])
   row = report.attention_row(found('ours', [0.5, 0.3, 9.0], [1.0], temporary=2**21), base)
   assert row[:4] == ['t5', 'ours', '0.500 (0.300-9.00)', '2.50']
-  assert row[4:] == ['1.00 (1.00-1.00)', '2.00', '3', '2']
+  assert row[4:6] + row[7:] == ['1.00 (1.00-1.00)', '2.00', '3', '2']
+  # Seven products of half the pairs, in one second.
+  flops = 7 * 2 * TINY.heads * TINY.width * TINY.length**2 / 2
+  assert math.isclose(float(row[6]), flops / 1e12, rel_tol=0.01)
+  assert len(row) == len(report.ATTENTION.split('|'))
 
 
 def test_a_step_is_told_in_tokens_per_second():
