@@ -39,11 +39,15 @@ def able(scheme: Scheme, q_pos: Ids, k_pos: Ids) -> bool:
   return q_pos.ndim == 2 and whole and queries * keys > queries + keys
 
 
+def contiguous(q_pos: Ids, k_pos: Ids) -> Bool[Array, '']:
+  """Whether each row of either side counts up by one, wherever it begins."""
+  return (q_pos[:, 1:] - q_pos[:, :-1] == 1).all() & (k_pos[:, 1:] - k_pos[:, :-1] == 1).all()
+
+
 def counts_up(q_pos: Ids, k_pos: Ids) -> Bool[Array, '']:
   """Whether all ids count up by one, with the same distances in each row."""
-  steps = [(pos[:, 1:] - pos[:, :-1] == 1).all() for pos in (q_pos, k_pos)]
   first = q_pos[:, 0] - k_pos[:, 0]
-  return steps[0] & steps[1] & (first == first[0]).all()
+  return contiguous(q_pos, k_pos) & (first == first[0]).all()
 
 
 def tabulate(

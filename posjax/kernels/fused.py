@@ -24,6 +24,7 @@ from jaxtyping import Array, Bool, Float, Inexact
 
 from posjax.border import Rules, Side, side
 from posjax.kernels import blockwise, table
+from posjax.kernels.distances import contiguous
 from posjax.kernels.flash import Problem, Tokens
 from posjax.scheme import Ids, Params, PRNGKey, Scheme, declares
 
@@ -176,7 +177,7 @@ def _counts(q_pos: Ids, k_pos: Ids) -> bool | None:
   """Whether each row counts up by one; None where that is known only when the program runs."""
   if isinstance(q_pos, jax.core.Tracer) or isinstance(k_pos, jax.core.Tracer):
     return None
-  return bool(table.contiguous(q_pos, k_pos))
+  return bool(contiguous(q_pos, k_pos))
 
 
 def _tokens(side: Side) -> Tokens:
@@ -242,7 +243,7 @@ def _backward(plan: Plan, x: Operands, sides: Sides, out, log_sums, d_out) -> Op
 def _choose(plan, sides, fused, otherwise):
   if plan.counting:
     return fused()
-  counting = table.contiguous(sides.q_pos, sides.k_pos)
+  counting = contiguous(sides.q_pos, sides.k_pos)
   return lax.cond(counting, fused, otherwise)
 
 

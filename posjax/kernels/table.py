@@ -9,7 +9,7 @@ gradient in `strips`, one for each diagonal of square tiles.
 from collections.abc import Callable
 
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float, Num
+from jaxtyping import Array, Float, Num
 
 from posjax.scheme import Ids, Params
 
@@ -36,11 +36,6 @@ def table(
     expected = f'[H, {", ".join(map(str, distance.shape))}]'
     raise ValueError(f'bias must return {expected}, heads first, but got {per_head.shape}.')
   return jnp.moveaxis(per_head, 0, 1).astype(jnp.float32)
-
-
-def contiguous(q_pos: Ids, k_pos: Ids) -> Bool[Array, '']:
-  """Whether each row of either side counts up by one, wherever it begins."""
-  return (q_pos[:, 1:] - q_pos[:, :-1] == 1).all() & (k_pos[:, 1:] - k_pos[:, :-1] == 1).all()
 
 
 def padded(x: Float[Array, 'b h N'], queries: int, keys: int, block: int) -> Array:

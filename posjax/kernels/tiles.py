@@ -85,7 +85,7 @@ def soften(plan: Plan, x: Tile, so_far: Running) -> Running:
     weights = weights * _kept(plan, x)
   more = jnp.einsum('bkts,bkes->bkte', _by_key_head(plan, x, weights), _wide(x.v))
   if plan.scheme.values:
-    more = more + _rows(plan, x, plan.scheme.values(x.params, weights, x.q_side.at, x.k_side.at))
+    more = more + _values(plan, x, weights)
   return Running(top, total, so_far.out * fade.reshape(*more.shape[:3], 1) + more)
 
 
