@@ -54,14 +54,13 @@ def build(spec: Step, batch: dict[str, Any]) -> Built:
   optimizer = optax.adamw(LEARNING_RATE)
   task = _task(spec)
   graph, state = training.create(task, optimizer, mesh, seed=0)
-  batch, index = sharding.put_batch(batch, mesh), np.int32(0)
-  step = training.make_step(task, graph, optimizer, seed=0)
-  step = step.lower(state, batch, index).compile()
+  batch = sharding.put_batch(batch, mesh)
+  step = training.compile_step(training.make_step(task, graph, optimizer, seed=0), state, batch)
   temporary = compiled.fits(step)
 
   def run():
     nonlocal state
-    state, loss = jax.block_until_ready(step(state, batch, index))
+    state, loss = jax.block_until_ready(step(state, batch, 0, seed=0))
     return loss
 
   count = sum(leaf.size for leaf in jax.tree.leaves(state.params))

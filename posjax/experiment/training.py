@@ -84,8 +84,8 @@ def make_step(task: Task, graph: Any, optimizer: optax.GradientTransformation, s
   return functools.partial(step, seed=seed)
 
 
-def step_bytes(step: Any, state: State, batch: Any) -> int:
-  """Memory that a training step holds at most on a device, as its compiled program states it.
+def compile_step(step: Any, state: State, batch: Any) -> jax.stages.Compiled:
+  """The program of a step for arrays of these shapes: `(state, batch, index, seed=...)` runs it.
 
   Args:
     step: of `make_step`.
@@ -94,6 +94,18 @@ def step_bytes(step: Any, state: State, batch: Any) -> int:
   """
   like = lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=leaf.sharding)
   shapes = jax.tree.map(like, (state, batch))
-  used = step.func.lower(*shapes, 1, **step.keywords).compile().memory_analysis()
+  return step.func.lower(*shapes, 0, **step.keywords).compile()
+
+
+def step_bytes(step: Any, state: State, batch: Any) -> int:
+  """Memory that a training step holds at most on a device, as its compiled program states it.
+
+  Args:
+    step: of `make_step`.
+    state: arrays of the state, given away or not.
+    batch: arrays, as for the step.
+  """
+  used = compile_step(step, state, batch).memory_analysis()
+  assert used is not None, 'CPU, GPU and TPU all state it'
   held = used.argument_size_in_bytes + used.output_size_in_bytes - used.alias_size_in_bytes
   return int(held + used.temp_size_in_bytes)
