@@ -39,11 +39,11 @@ def shift(rows: Num[Array, '*rest T N']) -> Num[Array, '*rest T S']:
            [21, 20]], dtype=int32)
   """
   *rest, queries, length = rows.shape
+  if queries == 1:
+    return rows
   # Rows of N - 1 numbers: each begins one number earlier than the row above it.
   flat = rows.reshape(*rest, queries * length)[..., queries - 1 :]
   flat = flat[..., : queries * (length - 1)]
-  if length == 1:
-    return rows
   return flat.reshape(*rest, queries, length - 1)[..., : length - queries + 1]
 
 

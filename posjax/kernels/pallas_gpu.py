@@ -27,6 +27,7 @@ from posjax.kernels import gpu_kernels, table
 from posjax.kernels.flash import Problem, Tokens, widened
 from posjax.kernels.gpu_kernels import Blocks, Inputs
 from posjax.kernels.ranges import ranges, ranges_of_keys
+from posjax.toeplitz import along
 
 
 class Plan(NamedTuple):
@@ -117,7 +118,7 @@ def _d_table(plan: Plan, x: Problem, inputs: Inputs):
   grid = (queries + keys) // block - 1, heads, batch
   made = (jax.ShapeDtypeStruct((batch, heads, grid[0], block, block), jnp.float32),)
   (tiles,) = _call(plan, gpu_kernels.d_table, plan.d_table, ranges, grid, inputs, made)
-  strips = jnp.pad(table.folded(tiles), [(0, 0)] * 3 + [(1, 0)])
+  strips = jnp.pad(along(tiles), [(0, 0)] * 3 + [(1, 0)])
   found = table.from_strips(strips)
   found = table.unpadded(found, x.q.shape[1], x.k.shape[1], plan.multiple)
   return found.sum(0, keepdims=True) if x.table.shape[0] == 1 else found

@@ -23,6 +23,7 @@ from posjax.kernels import table, tpu_kernels, tpu_walks
 from posjax.kernels.flash import Problem, Tokens, widened
 from posjax.kernels.ranges import ranges, ranges_of_keys
 from posjax.kernels.tpu_kernels import ROWS, Inputs, Plan
+from posjax.toeplitz import along
 
 
 def refusal(q: Array, k: Array, v: Array) -> str:
@@ -80,7 +81,7 @@ def _d_table(plan: Plan, x: Problem, inputs: Inputs):
   made = (('strips', jax.ShapeDtypeStruct(strips, jnp.float32)),)
   scratch = ((plan.block, plan.block),)
   (d_rows,) = _call(plan, tpu_kernels.d_table, tpu_walks.by_diagonals, inputs, made, scratch)
-  d_strips = table.folded(d_rows)[..., ROWS - 1 :]
+  d_strips = along(d_rows)[..., ROWS - 1 :]
   falling = table.from_strips(d_strips[:, :, ::-1])
   found = table.unpadded(_mirrored(falling), x.q.shape[1], x.k.shape[1], plan.block)
   return found.sum(0, keepdims=True) if x.table.shape[0] == 1 else found

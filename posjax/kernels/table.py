@@ -59,23 +59,6 @@ def unpadded(x: Float[Array, 'b h N'], queries: int, keys: int, block: int) -> A
   return x[..., before : before + queries + keys - 1]
 
 
-def folded(x: Num[Array, '*rest R C']) -> Num[Array, '*rest N']:
-  """Sums along the diagonals, R + C - 1 of them: entry n sums x[r, c] where c - r = n + 1 - R.
-
-  Padding and reshaping only, and a sum.
-
-  Example:
-    >>> folded(jnp.array([[1, 2], [3, 4]]))
-    Array([3, 5, 2], dtype=int32)
-  """
-  *rest, rows, columns = x.shape
-  length = rows + columns - 1
-  x = jnp.pad(x[..., ::-1, :], [(0, 0)] * len(rest) + [(0, 0), (0, length + 1 - columns)])
-  # Rows one number longer than the sheared ones: read as such, each begins one later.
-  flat = x.reshape(*rest, -1)[..., : rows * length]
-  return flat.reshape(*rest, rows, length).sum(-2)
-
-
 def from_strips(x: Num[Array, '*rest M twice']) -> Num[Array, '*rest N']:
   """Adds up strips [diagonals, 2 block] that overlap by half: [(diagonals + 1) * block].
 

@@ -112,15 +112,6 @@ def test_a_bias_of_another_shape_is_refused():
     table.table(lambda params, distance: 1.0 * distance, {}, pos, pos)
 
 
-@pytest.mark.parametrize(('rows', 'columns'), [(1, 4), (4, 4), (3, 7), (8, 2)])
-def test_diagonals_are_summed(rows, columns):
-  x = DRAW.integers(-9, 9, (2, rows, columns))
-  expected = np.zeros((2, rows + columns - 1), int)
-  for r, c in np.ndindex(rows, columns):
-    expected[:, c - r + rows - 1] += x[:, r, c]
-  np.testing.assert_array_equal(table.folded(jnp.asarray(x)), expected)
-
-
 def test_strips_that_overlap_by_half_are_summed():
   x = DRAW.integers(-9, 9, (3, 5, 6))
   expected = np.zeros((3, 18), int)
