@@ -55,6 +55,7 @@ def _facts(summary: Summary) -> dict[str, str]:
 def _row(row: Row, baseline: str) -> dict[str, Any]:
   return {
     'label': row.label,
+    'panel': row.panel,
     'scheme': row.scheme,
     'axes': {key: str(value) for key, value in row.axes.items()},
     'seeds': seeds(row),

@@ -1,13 +1,14 @@
 """Pictures of a comparison, as PNG and SVG: by length, by step, and against cost."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from posjax.experiment.compare.summary import Judged, Row, Summary
 from posjax.experiment.compare.table import costs
 
-STYLES = ('-', '--', ':', '-.')  # for more rows than colours
+STYLES = ('-', '--', ':', '-.')  # for more schemes than colours
+MARKERS = 'osD^'
 NAMES = ('quality_by_length', 'loss_by_step', 'quality_by_cost')
 
 
@@ -41,89 +42,124 @@ def mean_curve(cells: Sequence[Judged], name: str) -> list[tuple[int, float, flo
   return points
 
 
-def _figure(columns: int, width: float):
+def _panels(summary: Summary) -> dict[str, list[Row]]:
+  """Rows by their axis values."""
+  panels = {}
+  for row in summary.rows:
+    panels.setdefault(row.panel, []).append(row)
+  return panels
+
+
+def _styles(summary: Summary) -> dict[str, dict]:
+  """A colour and a line for each scheme, the same in all panels."""
+  schemes = dict.fromkeys(row.scheme for row in summary.rows)
+  return {
+    scheme: {'color': f'C{i % 10}', 'ls': STYLES[i // 10 % len(STYLES)]}
+    for i, scheme in enumerate(schemes)
+  }
+
+
+def _figure(rows: int, columns: int, width: float, height: float):
   from matplotlib.figure import Figure
 
-  figure = Figure(figsize=(width, 4.5), layout='constrained')
-  return figure, figure.subplots(1, columns)
+  figure = Figure(figsize=(width * columns, height * rows), layout='constrained')
+  return figure, figure.subplots(rows, columns, squeeze=False)
 
 
-def _style(index: int) -> dict:
-  return {'color': f'C{index % 10}', 'ls': STYLES[index // 10 % len(STYLES)]}
+def _grid(panels: Mapping[str, list[Row]]):
+  """A figure with axes for each panel, three in a row."""
+  if len(panels) == 1:
+    figure, axes = _figure(1, 1, 8.0, 4.5)
+  else:
+    columns = min(3, len(panels))
+    figure, axes = _figure(-(-len(panels) // columns), columns, 4.4, 3.4)
+  for spare in axes.flat[len(panels) :]:
+    spare.set_axis_off()
+  return figure, dict(zip(panels, axes.flat, strict=False))
 
 
 def _lengths(summary: Summary):
-  figure, axes = _figure(1, 8.0)
-  for index, row in enumerate(summary.rows):
-    points = [(length, value) for length, value in row.by_length.items() if value is not None]
-    if not points:
-      continue
-    x, y = [length for length, _ in points], [value for _, value in points]
-    means = [value.mean for value in y]
-    axes.plot(x, means, 'o', ms=4, label=row.label, **_style(index))
-    if not any(math.isnan(value.low) for value in y):
-      low, high = [value.low for value in y], [value.high for value in y]
-      axes.fill_between(x, low, high, color=f'C{index % 10}', alpha=0.12, lw=0)
+  panels, styles = _panels(summary), _styles(summary)
+  figure, places = _grid(panels)
   longest = next(row.cells[0].result['scores'][0]['length'] for row in summary.rows if row.cells)
-  axes.axvline(longest, color='gray', ls='--', lw=1)
   lengths = sorted({length for row in summary.rows for length in row.by_length})
-  axes.set_xscale('log', base=2)
-  axes.set_xticks(lengths, [str(length) for length in lengths])
-  title = 'by length (dashed line: trained; bands: 95 %)'
-  axes.set(title=title, xlabel='length', ylabel=summary.unit)
-  if summary.exact:
-    axes.set_ylim(-3, 103)
-  _legend(axes)
+  for panel, axes in places.items():
+    for row in panels[panel]:
+      _length_curve(axes, row, styles[row.scheme])
+    axes.axvline(longest, color='gray', ls='--', lw=1)
+    axes.set_xscale('log', base=2)
+    axes.set_xticks(lengths, [str(length) for length in lengths])
+    axes.set(title=panel, xlabel='length', ylabel=summary.unit)
+    if summary.exact:
+      axes.set_ylim(-3, 103)
+  _finish(figure, 'by length (dashed line: trained; bands: 95 %)')
   return figure
 
 
+def _length_curve(axes, row: Row, style: dict) -> None:
+  points = [(length, value) for length, value in row.by_length.items() if value is not None]
+  if not points:
+    return
+  x, y = [length for length, _ in points], [value for _, value in points]
+  axes.plot(x, [value.mean for value in y], 'o', ms=4, label=row.scheme, **style)
+  if not any(math.isnan(value.low) for value in y):
+    low, high = [value.low for value in y], [value.high for value in y]
+    axes.fill_between(x, low, high, color=style['color'], alpha=0.12, lw=0)
+
+
 def _steps(summary: Summary):
-  figure, axes = _figure(1, 8.0)
-  for index, row in enumerate(summary.rows):
-    points = mean_curve(row.cells, 'curve')
-    if points:
-      step, mean, least, most = zip(*points, strict=True)
-      axes.plot(step, mean, label=row.label, **_style(index))
-      axes.fill_between(step, least, most, color=f'C{index % 10}', alpha=0.12, lw=0)
+  panels, styles = _panels(summary), _styles(summary)
+  figure, places = _grid(panels)
   units = {each.result['unit'] for row in summary.rows for each in row.cells}
-  axes.set(title='training (bands: all seeds)', xlabel='step', ylabel=', '.join(sorted(units)))
-  axes.set_yscale('log')
-  _legend(axes)
+  for panel, axes in places.items():
+    for row in panels[panel]:
+      points = mean_curve(row.cells, 'curve')
+      if points:
+        step, mean, least, most = zip(*points, strict=True)
+        style = styles[row.scheme]
+        axes.plot(step, mean, label=row.scheme, **style)
+        axes.fill_between(step, least, most, color=style['color'], alpha=0.12, lw=0)
+    axes.set(title=panel, xlabel='step', ylabel=', '.join(sorted(units)), yscale='log')
+  _finish(figure, 'training (bands: all seeds)')
   return figure
 
 
 def _cost(summary: Summary):
-  figure, columns = _figure(3, 13.0)
+  panels, styles = _panels(summary), _styles(summary)
   names = {'parameters': 1.0, 'step_bytes': 1e6, 'tokens_per_second': 1.0}
   labels = ('parameters', 'memory of a step, MB', 'tokens per second')
-  for axes, (name, scale), label in zip(columns, names.items(), labels, strict=True):
-    for index, row in enumerate(summary.rows):
-      _point(axes, row, name, scale, index)
-    axes.set(xlabel=label, title='unseen lengths')
-    axes.locator_params(axis='x', nbins=4)
-    if summary.exact:
-      axes.set_ylim(-3, 103)
-  columns[0].set_ylabel(summary.unit)
-  figure.legend(
-    *columns[0].get_legend_handles_labels(),
-    loc='outside lower center',
-    ncols=4,
-    frameon=False,
-    fontsize=8,
-  )
+  figure, grid = _figure(len(panels), 3, 4.4, 4.5 if len(panels) == 1 else 3.4)
+  for line, (panel, rows) in zip(grid, panels.items(), strict=True):
+    for axes, (name, scale), label in zip(line, names.items(), labels, strict=True):
+      for row in rows:
+        _point(axes, row, name, scale, styles[row.scheme])
+      axes.set(xlabel=label)
+      axes.locator_params(axis='x', nbins=4)
+      if summary.exact:
+        axes.set_ylim(-3, 103)
+    line[0].set(title=panel, ylabel=summary.unit)
+  _finish(figure, 'unseen lengths')
   return figure
 
 
-def _point(axes, row: Row, name: str, scale: float, index: int) -> None:
+def _point(axes, row: Row, name: str, scale: float, style: dict) -> None:
   cost = costs(row)
   if cost is None or row.unseen is None:
     return
   x, mean = cost[name] / scale, row.unseen.mean
   half = 0.0 if math.isnan(row.unseen.low) else row.unseen.high - mean
-  marker = 'osD^'[index // 10 % 4]
-  axes.errorbar(x, mean, yerr=half, fmt=marker, label=row.label, color=f'C{index % 10}', capsize=3)
+  marker = MARKERS[STYLES.index(style['ls'])]
+  axes.errorbar(x, mean, yerr=half, fmt=marker, label=row.scheme, color=style['color'], capsize=3)
 
 
-def _legend(axes) -> None:
-  if axes.get_legend_handles_labels()[0]:
-    axes.legend(frameon=False, fontsize=8)
+def _finish(figure, title: str) -> None:
+  """A title, and one legend of all panels."""
+  figure.suptitle(title, fontsize=11)
+  known = {}
+  for axes in figure.axes:
+    handles, names = axes.get_legend_handles_labels()
+    known |= dict(zip(names, handles, strict=True))
+  if known:
+    figure.legend(
+      known.values(), known, loc='outside lower center', ncols=3, frameon=False, fontsize=8
+    )

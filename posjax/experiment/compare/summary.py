@@ -3,6 +3,8 @@
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
+from ml_collections import ConfigDict
+
 from posjax.experiment.compare.grid import Cell
 from posjax.experiment.compare.statistics import Interval, interval, verdict
 
@@ -96,10 +98,14 @@ class Row(NamedTuple):
   note: str
 
   @property
+  def panel(self) -> str:
+    """Where it is drawn: the last word of each axis with its value; '' without axes."""
+    return ', '.join(f'{key.rpartition(".")[2]}={value}' for key, value in self.axes.items())
+
+  @property
   def label(self) -> str:
-    """The scheme, and the last word of each axis with its value."""
-    parts = [f'{key.rpartition(".")[2]}={value}' for key, value in self.axes.items()]
-    return ', '.join([self.scheme, *parts])
+    """The scheme, and its axis values."""
+    return ', '.join(filter(None, (self.scheme, self.panel)))
 
 
 class Summary(NamedTuple):
@@ -145,6 +151,21 @@ def summarize(
   rows = [_compared(row, rows[baseline, str(row.axes)], baseline, exact) for row in rows.values()]
   unit = f'% of {rules.quality} right' if exact else finished[0]['unit']
   return Summary(tuple(rows), baseline, exact, unit, _threshold(exact, rules))
+
+
+def summarize_lines(results: Mapping[str, Result], baseline: str, rules: Rules) -> Summary | None:
+  """As `summarize`, of all runs in a results.jsonl, whatever commands they came from.
+
+  Args:
+    results: of `results.read`.
+    baseline: a scheme among them, with every axis value.
+    rules: what quality is, and when a run has learned.
+  """
+  cells = [
+    Cell(name, row['scheme'], row['axes'], row['seed'], ConfigDict())
+    for name, row in results.items()
+  ]
+  return summarize(cells, results, baseline, rules)
 
 
 def _threshold(exact: bool, rules: Rules) -> str:

@@ -37,6 +37,13 @@ def summary():
   return summarize(cells, ended, 'none', RULES)
 
 
+def with_axes():
+  cells = grid(['none', 'rope'], 3, axes=[('model.num_layers', (2, 4))])
+  qualities = {2: [100, 50, 40], 4: [100, 90, 80]}
+  ended = {cell.id: result(qualities[cell.axes['model.num_layers']]) for cell in cells}
+  return summarize(cells, ended, 'none', RULES)
+
+
 def browse(path, user):
   """The page after its scripts have run, and what the browser logged."""
   command = [CHROMIUM, *FLAGS, f'--user-data-dir={user}', path.as_uri()]
@@ -69,3 +76,27 @@ def test_a_browser_shows_sorts_and_hovers_without_an_error(tmp_path):
 def test_an_error_of_the_page_would_be_seen(tmp_path):
   (tmp_path / 'wrong.html').write_text('<script>missing();</script>')
   assert browse(tmp_path / 'wrong.html', tmp_path / 'user')[1]
+
+
+CHOOSE = """<script>
+const list = document.getElementById('panel'), key = () => document.getElementById('key').innerText;
+const seen = [list.options.length, key()];
+document.querySelector('#key input').click();
+list.value = 'num_layers=4';
+list.dispatchEvent(new Event('change'));
+seen.push(key(), document.querySelectorAll('#key input:checked').length);
+seen.push(document.querySelector('#choice').hidden, document.querySelectorAll('figure').length);
+document.body.append(Object.assign(document.createElement('b'), {id: 'seen',
+  textContent: seen.join(' ').replace(/\\s+/g, ' ')}));
+</script></body>"""
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(CHROMIUM is None, reason='no Chromium')
+def test_the_values_of_an_axis_are_drawn_one_at_a_time(tmp_path):
+  path = tmp_path / 'report.html'
+  page.write(path, with_axes())
+  path.write_text(path.read_text().replace('</body>', CHOOSE))
+  text, errors = browse(path, tmp_path / 'user')
+  assert errors == []
+  assert re.search('id="seen">([^<]*)<', text)[1] == '2 none rope none rope 2 false 5'

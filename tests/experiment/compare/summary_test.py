@@ -7,7 +7,7 @@ import re
 import pytest
 
 from posjax.experiment.compare import page, plots
-from posjax.experiment.compare.summary import summarize
+from posjax.experiment.compare.summary import summarize, summarize_lines
 from posjax.experiment.compare.table import print_tables
 from tests.experiment.compare.made import RULES, grid, result
 
@@ -199,6 +199,35 @@ def test_pictures_are_drawn_with_and_without_anything_learned(tmp_path, learned)
     start = path.read_bytes()[:200]
     assert start.startswith(b'\x89PNG') if path.suffix == '.png' else b'<?xml' in start
   assert len(list(tmp_path.iterdir())) == 6
+
+
+def test_each_axis_value_has_a_panel_and_each_scheme_one_colour(tmp_path):
+  cells = grid(['none', 'rope'], 2, axes=[('model.num_layers', (2, 4))])
+  found = summarize(cells, {cell.id: result([100, 50]) for cell in cells}, 'none', RULES)
+  plots.draw(tmp_path, found)
+  drawn = (tmp_path / 'quality_by_length.svg').read_text()
+  comments = re.findall('<!-- (.*?) -->', drawn)  # matplotlib names each text that it draws
+  assert [text for text in comments if text.startswith('num_layers')] == [
+    f'num_layers={n}' for n in (2, 4)
+  ]
+  assert comments.count('none') == comments.count('rope') == 1
+
+
+def test_lines_alone_tell_what_the_grid_tells():
+  cells = grid(['none', 'rope'], 3, axes=[('model.num_layers', (2, 4))])
+  ended = {
+    cell.id: {
+      'id': cell.id, 'scheme': cell.scheme, 'axes': cell.axes, 'seed': cell.seed,
+      **result([100, 40 + cell.seed + 9 * (cell.scheme == 'rope')]),
+    }
+    for cell in cells
+  }  # fmt: skip
+  told = summarize_lines(dict(reversed(ended.items())), 'none', RULES)
+  assert sorted(row.label for row in told.rows) == sorted({row.label for row in told.rows})
+  by_label = {row.label: row for row in summarize(cells, ended, 'none', RULES).rows}
+  for row in told.rows:
+    assert row.unseen == by_label[row.label].unseen
+    assert row.difference == by_label[row.label].difference
 
 
 def test_a_curve_is_the_mean_over_seeds_where_all_have_a_point():
