@@ -69,10 +69,35 @@ FORMS = [
   *('transformer_xl(max_distance=3)', 'transformer_xl(shared=False)', 'xpos(fraction=0.5)'),
   *('tupe(untie_cls=True, num_buckets=8)', 'rope+transformer_xl(max_distance=3)'),
 ]
-SUBJECTS = [*LINES, *CHAINS, *(pytest.param(line, marks=pytest.mark.slow) for line in FORMS)]
+by_hand = functools.partial(pytest.param, marks=pytest.mark.slow)
+SUBJECTS = [*LINES, *CHAINS, *map(by_hand, FORMS)]
 every_file = pytest.mark.parametrize('name', posjax.names())
 every_line = pytest.mark.parametrize('line', LINES)
 every_scheme = pytest.mark.parametrize('name', SUBJECTS)
+# What takes seconds to compile is always tested on one scheme of each kind, and on all by hand.
+KINDS = {
+  *(
+    'alibi',
+    't5',
+    'gaussian',
+    'fire',
+    'shaw',
+    'transformer_xl',
+    'tener',
+    'deberta',
+    'rope',
+    'xpos',
+  ),
+  *('sinusoidal', 'complex_order', 'cope', 'dape', 'forgetting', 'grouped'),
+}
+one_of_each_kind = pytest.mark.parametrize(
+  'name',
+  [
+    line if line in CHAINS or line.partition('(')[0] in KINDS else by_hand(line)
+    for line in LINES + CHAINS
+  ]
+  + [by_hand(line) for line in FORMS],
+)
 
 
 # One layer.
@@ -279,7 +304,7 @@ def test_chaining_with_the_identity_changes_nothing(name):
     np.testing.assert_array_equal(run(same)(params, given), run(scheme)(params, given))
 
 
-@every_scheme
+@one_of_each_kind
 def test_chaining_is_associative(name):
   scheme = subject(name).scheme
   second, third = posjax.get('forgetting'), posjax.get('unscaled')
@@ -447,7 +472,7 @@ def engine_is_the_reference(name, monkeypatch, **options):
       assert abs(one - other).max() <= 1e-6 * abs(other).max()
 
 
-@every_scheme
+@one_of_each_kind
 def test_the_engine_gives_what_the_reference_gives_with_all_gradients(name, monkeypatch):
   engine_is_the_reference(name, monkeypatch, window=7)
 
@@ -477,7 +502,7 @@ def test_mapped_over_rows_gives_the_batch(name):
   assert error(jax.jit(jax.vmap(row))(given), run(scheme)(params, given)) <= TOLERANCE
 
 
-@every_scheme
+@one_of_each_kind
 def test_eight_devices_give_what_one_gives(name):
   scheme = subject(name).scheme
   params, given = parameters(scheme), inputs(scheme)
@@ -555,7 +580,7 @@ def test_gradients_are_finite_at_equal_ids_and_zero_from_rows_that_see_nothing(n
 # Modules.
 
 
-@every_scheme
+@one_of_each_kind
 def test_nnx_and_linen_give_what_attend_gives(name):
   scheme, given = subject(name).scheme, inputs(subject(name).scheme)
   params = parameters(scheme)

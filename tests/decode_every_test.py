@@ -21,7 +21,7 @@ from posjax import cache as caches
 from posjax import layer as layers
 from posjax.kernels import blockwise
 from tests import contract_test as contract
-from tests.contract_test import BATCH, DIMS, LENGTH, TOLERANCE, every_scheme
+from tests.contract_test import BATCH, DIMS, LENGTH, TOLERANCE, every_scheme, one_of_each_kind
 from tests.loops import error
 
 KEY = jax.random.key(6)  # of place 0
@@ -110,7 +110,7 @@ def check(name, implementation):
       np.testing.assert_array_equal(found[row, :padding], 0)
 
 
-@every_scheme
+@one_of_each_kind
 def test_prompts_and_single_tokens_padded_or_not_on_a_ring_or_not_are_one_full_pass(name):
   check(name, 'dense')
 

@@ -41,7 +41,15 @@ def environment(tmp_path):
   return {**kept, **{name: str(value) for name, value in ours.items()}}
 
 
-@every_notebook
+@pytest.mark.parametrize(
+  'path',
+  [
+    # The others take half a minute or more.
+    path if path.name[:3] in ('01_', '03_') else pytest.param(path, marks=pytest.mark.slow)
+    for path in NOTEBOOKS
+  ],
+  ids=lambda path: path.stem,
+)
 def test_every_cell_runs(path, environment):
   command = [sys.executable, '-c', EXECUTE, path.name, 'posjax_test']
   result = subprocess.run(command, cwd=path.parent, env=environment, capture_output=True, text=True)

@@ -178,6 +178,7 @@ def test_parameters_are_really_spread_over_the_devices(tmp_path):
   assert all(leaf.sharding.shard_shape(leaf.shape) == shard for leaf in like)
 
 
+@pytest.mark.slow
 def test_an_algorithm_is_learned_and_its_answers_are_scored_whole(tmp_path, capsys):
   config = algorithmic.get_config()
   small_task = {

@@ -171,7 +171,8 @@ def test_bfloat16_is_summed_in_float32():
   same(case, tolerance=1e-2, causal=True)
 
 
-@pytest.mark.parametrize('line', ['t5', pytest.param('transformer_xl', marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize('line', ['t5', 'transformer_xl'])
 def test_mapped_and_recomputed_it_is_the_same(line):
   case = Case(line)
   whole = case.out('blockwise', case.q, case.k, case.v, case.params, causal=True)
