@@ -64,14 +64,17 @@ def _tokens(symbols: Sequence[int]) -> np.ndarray:
 
 def _padded(inputs: np.ndarray, targets: np.ndarray, weights: np.ndarray, width: int) -> Row:
   def pad(array, dtype=np.int32):
-    return np.pad(array, (0, width - len(array))).astype(dtype)
+    row = np.zeros(width, dtype)
+    row[: len(array)] = array
+    return row
 
+  count = len(inputs)
   return {
     'inputs': pad(inputs),
     'targets': pad(targets),
     'weights': pad(weights, np.float32),
-    'segments': pad(np.ones(len(inputs))),
-    'positions': pad(np.arange(len(inputs))),
+    'segments': pad(np.ones(count)),
+    'positions': pad(np.arange(count)),
   }
 
 
