@@ -59,7 +59,7 @@ def split(text: str) -> tuple[str, ...]:
   parts = [part.strip() for part in parts]
   if depth or least or quote or not all(parts):
     raise ValueError(
-      f'A list must read like "rope,alibi(bidirectional=True)", with every bracket and quote '
+      f'A list must read like "rope,t5(bidirectional=True)", with every bracket and quote '
       f'closed and no part empty, but got {text!r}.'
     )
   return tuple(parts)
