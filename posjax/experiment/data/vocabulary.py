@@ -28,6 +28,8 @@ class Vocabulary(NamedTuple):
     decode: `(ids) -> text`; bytes that are not UTF-8 are shown as a mark.
     separator: what stands between two documents that are joined to one stream.
     ending: what each document ends with.
+    cut: the id of `<unk>` where it stands for types that a `vocab_size` left out; None elsewhere,
+      so that what ids spell is the text (of words, but for its white space).
     stored: all of it as JSON, for `restore`.
   """
 
@@ -37,6 +39,7 @@ class Vocabulary(NamedTuple):
   decode: Callable[[Iterable[int]], str]
   separator: str
   ending: str
+  cut: int | None
   stored: Mapping[str, Any]
 
 
@@ -57,15 +60,16 @@ def learn(tokens: str, documents: Sequence[str], vocab_size: int | None = None) 
   """
   if tokens == 'bytes' and vocab_size is not None:
     raise ValueError(f'There are 256 bytes: vocab_size must be None, but got {vocab_size}.')
+  cut = vocab_size is not None
   makers = {
-    'bytes': lambda: {'tokens': 'bytes'},
-    'characters': lambda: {'tokens': tokens, 'types': _characters(documents, vocab_size)},
-    'words': lambda: {'tokens': tokens, 'types': _words(documents, vocab_size)},
-    'sentencepiece': lambda: {'tokens': tokens, 'model': _pieces(documents, vocab_size)},
+    'bytes': lambda: {},
+    'characters': lambda: {'types': _characters(documents, vocab_size), 'cut': cut},
+    'words': lambda: {'types': _words(documents, vocab_size), 'cut': cut},
+    'sentencepiece': lambda: {'model': _pieces(documents, vocab_size)},
   }
   if tokens not in makers:
     raise ValueError(f'tokens must be one of {", ".join(makers)}, but got {tokens!r}.')
-  return restore(makers[tokens]())
+  return restore({'tokens': tokens, **makers[tokens]()})
 
 
 def restore(stored: Mapping[str, Any]) -> Vocabulary:
@@ -107,7 +111,7 @@ def _of_bytes(stored) -> Vocabulary:
   def decode(ids) -> str:
     return np.asarray(ids, np.uint8).tobytes().decode('utf-8', errors='replace')
 
-  return Vocabulary('byte', 256, encode, decode, '\n\n', '', stored)
+  return Vocabulary('byte', 256, encode, decode, '\n\n', '', None, stored)
 
 
 def _of_characters(stored) -> Vocabulary:
@@ -130,7 +134,7 @@ def _of_characters(stored) -> Vocabulary:
     return ''.join(types[i] for i in said)
 
   separator = next((gap for gap in ('\n\n', ' ') if set(gap) <= set(types)), '')
-  return Vocabulary('character', len(types), encode, decode, separator, '', stored)
+  return Vocabulary('character', len(types), encode, decode, separator, '', _cut(stored), stored)
 
 
 def _of_words(stored) -> Vocabulary:
@@ -155,7 +159,7 @@ def _of_words(stored) -> Vocabulary:
     words = ' '.join('\n' if i == end else types[i] for i in said)
     return re.sub(' ?\n ?', '\n', words)
 
-  return Vocabulary('word', len(types), encode, decode, '', '\n', stored)
+  return Vocabulary('word', len(types), encode, decode, '', '\n', _cut(stored), stored)
 
 
 def _of_pieces(stored) -> Vocabulary:
@@ -174,7 +178,7 @@ def _of_pieces(stored) -> Vocabulary:
   def decode(said) -> str:
     return b''.join(spelled[i] for i in said).decode('utf-8', errors='replace')
 
-  return Vocabulary('piece', size, encode, decode, '\n\n', '', stored)
+  return Vocabulary('piece', size, encode, decode, '\n\n', '', None, stored)
 
 
 def _spelled(model, i: int) -> bytes:
@@ -266,6 +270,10 @@ def _no_id(what: str, which: str, line: int) -> ValueError:
     f'line {line} has the {what} {which!r}, which the training text has not: give a vocab_size, so '
     f"that rare ones become {UNKNOWN}, or use tokens='bytes'."
   )
+
+
+def _cut(stored: Mapping[str, Any]) -> int | None:
+  return stored['types'].index(UNKNOWN) if stored['cut'] else None
 
 
 def _smallest(size: int) -> np.dtype:

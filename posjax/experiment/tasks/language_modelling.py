@@ -102,7 +102,7 @@ def task(
 
   unit, per_nat = UNITS.get(spelling.unit, (f'nats per {spelling.unit}', 1.0))
   return Task(
-    facts=facts(corpus, len(scored)),
+    facts=facts(corpus, scored),
     model=lambda rngs: make(model, rngs),
     train_batches=train_batches,
     losses=next_token,
@@ -119,30 +119,35 @@ def task(
   )
 
 
-def facts(corpus: Corpus, scored: int) -> dict[str, str]:
+def facts(corpus: Corpus, scored: np.ndarray) -> dict[str, str]:
   """What a run says about its text, in tokens."""
-  unit = corpus.vocabulary.unit
+  unit, cut = corpus.vocabulary.unit, corpus.vocabulary.cut
+  unknown = '' if cut is None else f', {100 * (scored == cut).mean():.2g} % of which are <unk>'
   return {
     'data': corpus.text.name,
     'vocabulary': f'{corpus.vocabulary.size:,} {unit}s',
     f'training {unit}s': f'{sum(map(len, corpus.train)):,}',
     f'held-out {unit}s': f'{sum(map(len, corpus.held_out)):,}',
-    'scored': f'{scored:,} of them',
+    'scored': f'{len(scored):,} of them{unknown}',
     'sha256': corpus.text.sha256,
   }
 
 
 def restated(made: Vocabulary, scored: np.ndarray) -> dict[str, Callable[[float], float]]:
-  """The mean loss in other units: what it is per character and byte of the text of these tokens."""
-  if made.unit == 'byte':
-    return {}
+  """The mean loss in other units: what it is per character and byte of the text of these tokens.
+
+  Where `<unk>` stands for what a model need not spell, nothing compares but perplexity.
+  """
   unit, per_nat = UNITS.get(made.unit, ('', 1.0))
+  others: dict[str, Callable[[float], float]] = {} if unit else {'perplexity': perplexity}
+  if made.cut is not None or made.unit == 'byte':  # whose bytes may be no text
+    return others
   text = made.decode(scored.tolist())
   rate = BIT / per_nat * len(scored)  # bits of all, for a mean loss of 1
-  sizes = {'bits per character': len(text), 'bits per byte': len(text.encode())}
-  others = {name: functools.partial(_share, rate, size) for name, size in sizes.items()}
-  others.pop(unit, None)
-  return others if unit else {'perplexity': perplexity, **others}
+  for name, size in {'bits per character': len(text), 'bits per byte': len(text.encode())}.items():
+    if name != unit:
+      others[name] = functools.partial(_share, rate, size)
+  return others
 
 
 def _share(rate: float, size: int, loss: float) -> float:
