@@ -71,15 +71,15 @@ def last(folder: Path, state: Any) -> Any:
     FileNotFoundError: if there is none.
     ValueError: if it holds another tree.
   """
+  if not folder.is_dir():
+    raise FileNotFoundError(f'There is no checkpoint yet: {folder} is no folder.')
   options = ocp.CheckpointManagerOptions(read_only=True)
   handlers = {'state': ocp.StandardCheckpointHandler()}
-  step = None
-  if folder.is_dir():
-    checkpoints = ocp.CheckpointManager(folder.resolve(), options=options, item_handlers=handlers)
-    step = checkpoints.latest_step()
-  if step is None:
-    raise FileNotFoundError(f'{folder} holds no checkpoint yet.')
+  checkpoints = ocp.CheckpointManager(folder.resolve(), options=options, item_handlers=handlers)
   with contextlib.closing(checkpoints):
+    step = checkpoints.latest_step()
+    if step is None:
+      raise FileNotFoundError(f'There is no checkpoint yet in {folder}.')
     there, here = map(_shapes, (checkpoints.item_metadata(step)['state'].tree, state))
     if there != here:
       odd = next(iter((there - here) + (here - there)))
