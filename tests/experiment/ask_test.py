@@ -1,4 +1,4 @@
-"""What a trained model says, asked in a process of its own; and a vocabulary that outlives a kill."""
+"""What a trained model says, in a process of its own; and a vocabulary that outlives a kill."""
 
 import json
 import os
@@ -112,7 +112,7 @@ def test_what_is_missing_in_a_folder_is_told(spoken, tmp_path):
     ask(folder, 'the')
   assert not (folder / 'checkpoints').exists()
   (folder / 'checkpoints').mkdir()
-  with pytest.raises(FileNotFoundError, match='There is no checkpoint yet in .*/checkpoints'):
+  with pytest.raises(FileNotFoundError, match=r'There is no checkpoint yet in .*/checkpoints'):
     ask(folder, 'the')
 
 
@@ -160,9 +160,8 @@ def test_a_decoder_answers_a_question_of_its_algorithm(tmp_path):
   assert (question[0], question[-1]) == ('<bos>', '<sep>')
   said = ask(tmp_path, ' '.join(question[1:-1]))
   shown = result.sample.splitlines()[1].partition('answer')[2].split()
-  assert said.replace(' ... (without an end)', '').split()[: len(shown)] == [
-    symbol for symbol in shown[: shown.index('<eos>') if '<eos>' in shown else None]
-  ]
+  until = shown.index('<eos>') if '<eos>' in shown else len(shown)
+  assert said.replace(' ... (without an end)', '').split()[:until] == shown[:until]
   with pytest.raises(ValueError, match=r"symbols with spaces between them, of .* but got '\?'"):
     ask(tmp_path, '?')
   with pytest.raises(ValueError, match='The task algorithmic says as much as it has to'):
