@@ -106,6 +106,7 @@ def step_bytes(step: Any, state: State, batch: Any) -> int:
     batch: arrays, as for the step.
   """
   used = compile_step(step, state, batch).memory_analysis()
-  assert used is not None, 'CPU, GPU and TPU all state it'
+  if used is None:  # CPU, GPU and TPU all state it
+    raise RuntimeError(f'{jax.default_backend()} does not state what memory a program needs.')
   held = used.argument_size_in_bytes + used.output_size_in_bytes - used.alias_size_in_bytes
   return int(held + used.temp_size_in_bytes)

@@ -88,6 +88,7 @@ def _lengths(summary: Summary):
       _length_curve(axes, row, styles[row.scheme])
     axes.axvline(longest, color='gray', ls='--', lw=1)
     axes.set_xscale('log', base=2)
+    axes.set_xlim(lengths[0] / 1.2, lengths[-1] * 1.2)  # one length alone has no width
     axes.set_xticks(lengths, [str(length) for length in lengths])
     axes.set(title=panel, xlabel='length', ylabel=summary.unit)
     if summary.exact:
