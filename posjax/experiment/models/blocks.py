@@ -14,6 +14,8 @@ from flax import nnx
 from jaxtyping import Array, Float, Int
 
 from posjax.cache import Cache
+from posjax.experiment.models.past import remembered
+from posjax.layer import Tokens
 from posjax.nnx import Attention
 from posjax.scheme import Ids, Params, PRNGKey, Scheme
 
@@ -98,6 +100,7 @@ class Block(nnx.Module):
     model_params: Params = None,
     train_key: PRNGKey | None = None,
     cache: Cache | None = None,
+    past: Tokens | None = None,
   ) -> tuple[Float[Array, 'B T M'], Cache | None]:
     """Returns the tokens' next state, and the cache with them where one is given.
 
@@ -109,6 +112,9 @@ class Block(nnx.Module):
 
     def attend(y):
       nonlocal cache
+      if past is not None:
+        x = normalize(self.norms[0], past.x, past.segments, None) if self.pre_norm else past.x
+        return self.attention(y, ids, past=past._replace(x=x), dropout_key=keys[0], **tokens)
       if cache is None:
         order = jnp.arange(y.shape[1], dtype=jnp.int32)
         return self.attention(y, ids, order=order, dropout_key=keys[0], **tokens)
@@ -172,28 +178,38 @@ class Stack(nnx.Module):
     model_params: Sequence[Params],
     train_key: PRNGKey | None = None,
     caches: tuple[Cache, ...] | None = None,
+    past: Sequence[Tokens] | None = None,
     **tokens: Any,
-  ) -> tuple[Float[Array, 'B T M'], tuple[Cache, ...] | None]:
-    """Runs all layers. `ids`, `model_params` and `caches` hold one entry per pattern layer."""
+  ) -> tuple[Float[Array, 'B T M'], tuple[Any, ...] | None]:
+    """Runs all layers. `ids`, `model_params`, `caches` and `past` hold one entry per pattern layer.
+
+    With `past`, whose `x` are stacked like the layers, it returns what to remember in their place.
+    """
     graph, state = nnx.split(self.periods)
+    inputs = None if past is None else tuple(each.x for each in past)
 
     def period(x, sliced):
-      state, key, caches = sliced
+      state, key, caches, inputs = sliced
       blocks, after = nnx.merge(graph, state), []
       for i, (block, one, params) in enumerate(zip(blocks, ids, model_params, strict=True)):
-        cache = None if caches is None else caches[i]
-        block_key = None if key is None else jax.random.fold_in(key, i)
-        x, cache = block(x, one, model_params=params, train_key=block_key, cache=cache, **tokens)
-        after.append(cache)
-      return x, (nnx.state(blocks, nnx.BatchStat), None if caches is None else tuple(after))
+        own: dict[str, Any] = {'train_key': None if key is None else jax.random.fold_in(key, i)}
+        if past is not None:
+          own['past'] = past[i]._replace(x=inputs[i])
+          after.append(remembered(inputs[i], x))
+        if caches is not None:
+          own['cache'] = caches[i]
+        x, cache = block(x, one, model_params=params, **own, **tokens)
+        if caches is not None:
+          after.append(cache)
+      return x, (nnx.state(blocks, nnx.BatchStat), tuple(after))
 
     keys = None if train_key is None else jax.random.split(train_key, self.repeats)
     body = jax.checkpoint(period) if self.remat else period
-    x, (statistics, caches) = jax.lax.scan(
-      body, x, (state, keys, caches), unroll=min(self.unroll, self.repeats)
+    x, (statistics, after) = jax.lax.scan(
+      body, x, (state, keys, caches, inputs), unroll=min(self.unroll, self.repeats)
     )
     nnx.update(self.periods, statistics)
-    return x, caches
+    return x, after or None
 
   def init_cache(self, batch: int, capacity: int) -> tuple[Cache, ...]:
     """Empty caches, stacked like the layers: one entry per pattern layer."""

@@ -171,7 +171,7 @@ class Transformer(nnx.Module):
     x, after = self._run(tokens, ids, caches, segments, memory, None)
     return self._logits(x), after
 
-  def _run(self, tokens, ids, caches, segments, memory, train_key) -> tuple[Any, Any]:
+  def _run(self, tokens, ids, caches, segments, memory, train_key, past=None) -> tuple[Any, Any]:
     shared = [parameters() for parameters in self.shared]
     x = self.embedding(tokens) * self.embedding.features**0.5
     for scheme, params, one in zip(self.schemes, shared, ids, strict=True):
@@ -183,16 +183,17 @@ class Transformer(nnx.Module):
       )
     keys = (None, None) if train_key is None else jax.random.split(train_key)
     x = nnx.Dropout(self.dropout_rate)(x, deterministic=train_key is None, rngs=keys[0])
-    x, caches = self.stack(
+    x, after = self.stack(
       x,
       [ids[i] for i in self.which],
       model_params=[shared[i] for i in self.which],
       train_key=keys[1],
       caches=caches,
+      past=past,
       segments=segments,
       memory=memory,
     )
-    return x if self.norm is None else normalize(self.norm, x, segments, train_key), caches
+    return x if self.norm is None else normalize(self.norm, x, segments, train_key), after
 
   def _logits(self, x):
     return self.embedding.attend(x) if self.readout is None else self.readout(x)
