@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Inexact, Int
+from jaxtyping import Array, Inexact, Int, Num
 
 from posjax.scheme import Ids, PRNGKey, Scheme, declares
 
@@ -29,7 +29,7 @@ class Past(NamedTuple):
   segments: Int[Array, 'B S']
 
 
-def remembered(past: Inexact[Array, 'B S *n'], new: Inexact[Array, 'B T *n']) -> Array:
+def remembered(past: Num[Array, 'B S *n'], new: Num[Array, 'B T *n']) -> Array:
   """The last S of both along the tokens, without gradients.
 
   Example:
