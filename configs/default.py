@@ -20,7 +20,9 @@ def get_config() -> ConfigDict:
 
   c.task = ConfigDict()
   c.task.name = 'language_modelling'  # a file in posjax/experiment/tasks
-  c.task.data = 'python_docs'  # or 'file:PATH', 'tfds:NAME'
+  c.task.data = 'python_docs'  # or 'file:PATH', 'tfds:NAME', 'text8:PATH', ..
+  c.task.tokens = 'bytes'  # or 'characters', 'words', 'sentencepiece'
+  c.task.vocab_size = placeholder(int)  # of the last three: all there are, if not set
   c.task.length = 256  # tokens per row
   c.task.eval_factors = (1, 2, 4, 8)  # evaluation lengths, in training lengths
   c.task.eval_tokens = 32_768  # held-out tokens per evaluation length

@@ -2,7 +2,8 @@
 
 import functools
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, NamedTuple, Self
 
 import jax
@@ -32,6 +33,7 @@ class Score(NamedTuple):
     greedy_token_accuracy: share of tokens that are right then; none is, after an end said too soon.
     windowed: the score where every layer attends to the last tokens only, as many as a training row
       has; None where the task does not ask for it.
+    restated: the loss in the task's other units, by name.
   """
 
   length: int
@@ -44,6 +46,7 @@ class Score(NamedTuple):
   greedy_accuracy: float = math.nan
   greedy_token_accuracy: float = math.nan
   windowed: Self | None = None
+  restated: Mapping[str, float] = MappingProxyType({})
 
 
 def evaluate(task: Task, graph: Any, state: Any, length: int, mesh, key) -> Score:
@@ -106,7 +109,8 @@ def _scored(task: Task, graph: Any, state: Any, length: int, mesh, key) -> Score
   mean = float(task.per_nat * loss.sum() / weight.sum())
   tokens = float(right / weight.sum())
   accuracy = float(right_answers / answers) if task.exact else tokens
-  return Score(length, mean, accuracy, int(weight.sum()), by_position, token_accuracy=tokens)
+  score = Score(length, mean, accuracy, int(weight.sum()), by_position, token_accuracy=tokens)
+  return score._replace(restated={name: other(mean) for name, other in task.restated.items()})
 
 
 def _structure(make) -> Any:

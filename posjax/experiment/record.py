@@ -10,6 +10,8 @@ from typing import Any
 
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
+VOCABULARY = 'vocabulary.json'
+
 
 class Record:
   """Appends rows to metrics.jsonl and to TensorBoard; a resumed run drops rows past its step."""
@@ -70,6 +72,14 @@ def check_workdir(config: str, workdir: Path) -> None:
     raise ValueError(
       f'{workdir} holds a run with another {", ".join(differ)}; give another --workdir.'
     )
+
+
+def stored_vocabulary(workdir: Path) -> dict[str, Any] | None:
+  """The vocabulary that the run in a folder stored; None if there is no run, or it stored none."""
+  path = workdir / VOCABULARY
+  if not path.exists() or not (workdir / 'config.json').exists():
+    return None
+  return json.loads(path.read_text())
 
 
 def write_json(path: Path, value: Any) -> None:

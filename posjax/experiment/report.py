@@ -32,7 +32,8 @@ def results(scores: Sequence[Score], sample: str) -> dict[str, Any]:
 
 def _plain(score: Score) -> dict[str, Any]:
   windowed = None if score.windowed is None else _plain(score.windowed)
-  return {**score._asdict(), 'by_position': score.by_position.tolist(), 'windowed': windowed}
+  plain = {'by_position': score.by_position.tolist(), 'restated': dict(score.restated)}
+  return {**score._asdict(), **plain, 'windowed': windowed}
 
 
 def _finite(value: Any) -> Any:
@@ -49,6 +50,12 @@ def introduce(task: Task, scheme: str, params: Any, workdir: Path) -> None:
   facts = {'scheme': scheme, 'parameters': f'{size:,}', **task.facts, 'work folder': workdir}
   for name, value in facts.items():
     print(f'{name:>16}  {value}')
+
+
+def stated(task: Task, loss: float) -> str:
+  """A mean loss in the task's unit, and in its others."""
+  others = [f'{other(loss):.3f} {name}' for name, other in task.restated.items()]
+  return f'{loss:.3f} {task.unit}' + (f' ({", ".join(others)})' if others else '')
 
 
 def print_table(task: Task, scores: Sequence[Score], title: str) -> None:
@@ -77,6 +84,8 @@ def _columns(task: Task) -> dict[str, Callable[[Score], str]]:
     return lambda score: f'{100 * getattr(score, name):.1f} %'
 
   columns: dict[str, Callable[[Score], str]] = {task.unit: lambda score: f'{score.loss:.3f}'}
+  for name in task.restated:
+    columns[name] = lambda score, name=name: f'{score.restated[name]:.3f}'
   columns['right answers' if task.exact else 'right'] = share('accuracy')
   if task.exact:
     columns['right tokens'] = share('token_accuracy')

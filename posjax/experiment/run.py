@@ -14,7 +14,15 @@ import posjax
 from posjax.experiment import checkpoint, optimizer, report, sharding, training
 from posjax.experiment.evaluation import Score, check_first, evaluate
 from posjax.experiment.interrupt import interrupts
-from posjax.experiment.record import Bar, Record, check_workdir, read, write_json
+from posjax.experiment.record import (
+  VOCABULARY,
+  Bar,
+  Record,
+  check_workdir,
+  read,
+  stored_vocabulary,
+  write_json,
+)
 from posjax.experiment.tasks import Task, get_task
 
 
@@ -58,17 +66,13 @@ def setup(config: ConfigDict, workdir: str | Path, schemes: Sequence[posjax.Sche
   """Builds the run. Raises ValueError, TypeError or OSError for whatever the config gets wrong."""
   workdir = Path(workdir)
   check_workdir(config.to_json_best_effort(), workdir)
-  schemes = tuple(schemes) or [posjax.get(line) for line in config.scheme.split('|')]
   mesh = sharding.make_mesh(**config.mesh)
   sharding.check_batch(config.batch_size, mesh)
   for key in ('log_every', 'eval_every', 'checkpoint_every'):
     if config[key] < 1:
       raise ValueError(f'{key} must be at least 1 step, but got {config[key]}.')
   transform = optimizer.make(config.steps, **config.optimizer)
-  task_config = config.task.to_dict()
-  make_task = get_task(task_config.pop('name'))
-  shared = {'seed': config.seed, 'batch_size': config.batch_size}
-  task = make_task(schemes, config.model.to_dict(), **shared, **task_config)
+  task = make_task(config, workdir, schemes)
   graph, state = training.create(task, transform, mesh, config.seed)
   step = training.make_step(task, graph, transform, config.seed)
   data = iter(task.train_batches(jax.process_index(), jax.process_count()))
@@ -77,10 +81,22 @@ def setup(config: ConfigDict, workdir: str | Path, schemes: Sequence[posjax.Sche
   return Setup(config, workdir, task, mesh, graph, state, step, data)
 
 
+def make_task(config: ConfigDict, workdir: Path, schemes: Sequence[posjax.Scheme] = ()) -> Task:
+  """The task of a config, with the vocabulary that the work folder keeps, if it keeps one."""
+  schemes = tuple(schemes) or [posjax.get(line) for line in config.scheme.split('|')]
+  arguments = {'seed': config.seed, 'batch_size': config.batch_size, **config.task.to_dict()}
+  stored = stored_vocabulary(workdir)
+  if stored is not None:
+    arguments['vocabulary'] = stored
+  return get_task(arguments.pop('name'))(schemes, config.model.to_dict(), **arguments)
+
+
 def run(prepared: Setup) -> Result | None:
   """Steps, records, evaluates and saves, from wherever the work folder stands to the end."""
   config, workdir, task, mesh, _, state, step_fn, data = prepared
   workdir.mkdir(parents=True, exist_ok=True)
+  if task.vocabulary is not None:
+    write_json(workdir / VOCABULARY, task.vocabulary)
   write_json(workdir / 'config.json', json.loads(config.to_json_best_effort()))
   report.introduce(task, config.scheme, state.params, workdir)
   with checkpoint.manager(workdir / 'checkpoints') as checkpoints, interrupts() as stopped:
@@ -102,7 +118,7 @@ def run(prepared: Setup) -> Result | None:
         if done % config.eval_every == 0 and done < config.steps:
           score = judge(prepared, state, task.lengths[0])
           record.write(done, eval_loss=score.loss, eval_accuracy=score.accuracy)
-          bar.say(f'step {done:>6}: held out {score.loss:.3f} {task.unit}')
+          bar.say(f'step {done:>6}: held out {report.stated(task, score.loss)}')
           clock, tokens = time.monotonic(), 0
         if stopped() or done % config.checkpoint_every == 0 or done == config.steps:
           checkpoint.save(checkpoints, done, state, data)

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from posjax.experiment.data import files, python_docs, tfds
 
-_FORMS = ('python_docs', 'file:PATH', 'tfds:NAME')
+_FORMS = ('python_docs', 'file:PATH', 'tfds:NAME', 'text8:PATH', 'enwik8:PATH')
 
 
 class Text(NamedTuple):
@@ -19,12 +19,20 @@ class Text(NamedTuple):
     held_out: documents as raw bytes, none empty, never trained on.
     sha256: 64 hexadecimal digits of all documents in their order (`fingerprint`): two runs saw the
       same text if and only if they report the same digits.
+    files: the file of each document to learn from, and of each held out, where they are files.
   """
 
   name: str
   train: tuple[bytes, ...]
   held_out: tuple[bytes, ...]
   sha256: str
+  files: tuple[tuple[str, ...], tuple[str, ...]] = ((), ())
+
+  def place(self, held_out: bool, index: int) -> str:
+    """Where a document comes from, for a message."""
+    files = self.files[held_out]
+    kind = 'held out' if held_out else 'to learn from'
+    return files[index] if files else f'{self.name}, document {index + 1} {kind}'
 
 
 def get_text(expression: str) -> Text:
@@ -32,8 +40,8 @@ def get_text(expression: str) -> Text:
 
   Args:
     expression: `python_docs` (what every Python installation carries), `file:PATH` (a file or a
-      folder of raw text) or `tfds:NAME`, `tfds:NAME#FEATURE` (TensorFlow Datasets, prepared as
-      array_record).
+      folder of raw text), `text8:PATH`, `enwik8:PATH` (the whole file of that name, split as in
+      papers) or `tfds:NAME`, `tfds:NAME#FEATURE` (TensorFlow Datasets, prepared as array_record).
 
   Returns:
     A `Text`, the same for the same files.
@@ -49,15 +57,20 @@ def get_text(expression: str) -> Text:
     True
   """
   kind, colon, argument = expression.partition(':')
+  names = ((), ())
   if expression == 'python_docs':
     train, held_out = python_docs.read()
   elif kind == 'file' and argument:
     train, held_out = files.read(argument)
+    names = files.names(argument)
+  elif kind in ('text8', 'enwik8') and argument:
+    train, held_out = (files.read_text8 if kind == 'text8' else files.read_enwik8)(argument)
+    names = files.names(argument)
   elif kind == 'tfds' and argument:
     train, held_out = tfds.read(argument)
   else:
     raise ValueError(_unknown(expression, kind, colon))
-  return Text(expression, train, held_out, fingerprint(train, held_out))
+  return Text(expression, train, held_out, fingerprint(train, held_out), names)
 
 
 def fingerprint(train: Iterable[bytes], held_out: Iterable[bytes]) -> str:

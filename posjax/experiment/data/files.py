@@ -1,13 +1,19 @@
-"""Raw text from a file or a folder: `file:PATH`."""
+"""Raw text from a file or a folder: `file:PATH`, and two well-known files, split as in papers."""
 
 from pathlib import Path
 
+Documents = tuple[bytes, ...]
+
+# text8 and enwik8 are 100 million bytes: to train on, held out, and to test.
+_MILLIONS = (90, 5, 5)
+_MILLION = 10**6
+_TEXT8 = frozenset(b' abcdefghijklmnopqrstuvwxyz')
 _HELD_OUT_ONE_IN = 20
 _TRAIN = frozenset({'train'})
 _HELD_OUT = frozenset({'dev', 'val', 'valid', 'validation'})
 
 
-def read(path: str) -> tuple[tuple[bytes, ...], tuple[bytes, ...]]:
+def read(path: str) -> tuple[Documents, Documents]:
   """Reads raw text to train on and raw text held out.
 
   A folder holds files whose names say what they are, whatever the ending: `train.txt` and
@@ -17,7 +23,7 @@ def read(path: str) -> tuple[tuple[bytes, ...], tuple[bytes, ...]]:
   `validation`, so that tests stay unseen until the end.
 
   A single file is split by bytes: the last twentieth (5 %, rounded up) is held out, and the cut may
-  fall inside a line.
+  fall inside a line, but not inside a character of UTF-8.
 
   Args:
     path: a file, or a folder; `~` is the home folder.
@@ -38,10 +44,59 @@ def read(path: str) -> tuple[tuple[bytes, ...], tuple[bytes, ...]]:
   if len(content) < 2:
     raise ValueError(f'{place} is split in two and needs at least 2 bytes, but holds 1.')
   cut = len(content) - -(-len(content) // _HELD_OUT_ONE_IN)
-  return (content[:cut],), (content[cut:],)
+  border = next((i for i in range(cut, max(cut - 4, 0), -1) if content[i] & 0xC0 != 0x80), cut)
+  return (content[:border],), (content[border:],)
 
 
-def _documents(folder: Path, kind: frozenset[str]) -> tuple[bytes, ...]:
+def read_text8(path: str) -> tuple[Documents, Documents]:
+  """text8, the whole file: 90 million characters to train on, 5 million held out.
+
+  The last 5 million are the test, which stays unread: the split of Dai et al. 2019,
+  https://arxiv.org/abs/1901.02860. The file: http://mattmahoney.net/dc/textdata.
+
+  Raises:
+    FileNotFoundError: no file is at `path`.
+    ValueError: it has another size, or another byte than 'a' to 'z' and the space.
+  """
+  train, held_out = read_enwik8(path)
+  strange = sorted((set(train[0]) | set(held_out[0])) - _TEXT8)
+  if strange:
+    raise ValueError(f'{path} is not text8: of a to z and the space, but it has {strange[0]:#04x}.')
+  return train, held_out
+
+
+def read_enwik8(path: str) -> tuple[Documents, Documents]:
+  """enwik8, the whole file: 90 million bytes to train on, 5 million held out, the test unread.
+
+  Raises:
+    FileNotFoundError: no file is at `path`.
+    ValueError: it has another size.
+  """
+  place = Path(path).expanduser()
+  if not place.is_file():
+    raise FileNotFoundError(f'A file of {sum(_MILLIONS)} million bytes is expected at {place}.')
+  size, expected = place.stat().st_size, sum(_MILLIONS) * _MILLION
+  if size != expected:
+    raise ValueError(f'{place} should be the whole file of {expected:,} bytes, but has {size:,}.')
+  with place.open('rb') as file:
+    train, held_out = (file.read(millions * _MILLION) for millions in _MILLIONS[:2])
+  return (train,), (held_out,)
+
+
+def names(path: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
+  """The file of each document that `read` reads, or which part of it."""
+  place = Path(path).expanduser()
+  if place.is_dir():
+    train, held_out = _names(place, _TRAIN), _names(place, _HELD_OUT)
+    return tuple(f'{place / name}' for name in train), tuple(f'{place / name}' for name in held_out)
+  return (str(place),), (f'{place}, its held-out part',)
+
+
+def _documents(folder: Path, kind: frozenset[str]) -> Documents:
+  return tuple(_content(folder / name) for name in _names(folder, kind))
+
+
+def _names(folder: Path, kind: frozenset[str]) -> list[str]:
   names = sorted(path.name for path in folder.iterdir() if path.is_file())
   chosen = [name for name in names if kind.intersection(name.lower().split('.'))]
   if not chosen:
@@ -49,7 +104,7 @@ def _documents(folder: Path, kind: frozenset[str]) -> tuple[bytes, ...]:
       f'The folder {folder} should hold a file named with {_either(kind)} between dots, such as '
       f'{sorted(kind)[0]}.txt, but holds {", ".join(names) or "no file"}.'
     )
-  return tuple(_content(folder / name) for name in chosen)
+  return chosen
 
 
 def _either(kind: frozenset[str]) -> str:

@@ -11,7 +11,6 @@ if TYPE_CHECKING:
 # Rows packed together: more of them leave fewer gaps. 64 fill 99.5 % of rows of 256 tokens with the
 # text of `python_docs`, and 99.0 % of rows of 1,024.
 _BINS = 64
-_SEPARATOR = b'\n\n'
 
 
 def to_bytes(document: bytes) -> np.ndarray:
@@ -27,7 +26,7 @@ def to_bytes(document: bytes) -> np.ndarray:
 
 
 def batches(
-  documents: Sequence[bytes],
+  documents: Sequence[Any],
   *,
   length: int,
   batch_size: int,
@@ -35,7 +34,7 @@ def batches(
   shard_index: int = 0,
   shard_count: int = 1,
   repeat: bool = True,
-  encode: Callable[[bytes], np.ndarray] = to_bytes,
+  encode: Callable[[Any], np.ndarray] = to_bytes,
 ) -> 'grain.IterDataset':
   """Batches for training: documents cut into pieces, shuffled, and packed into rows.
 
@@ -46,7 +45,7 @@ def batches(
   at a time, so the rows around the turn of an epoch may hold pieces of both.
 
   Args:
-    documents: texts.
+    documents: texts, or whatever `encode` takes.
     length: L, tokens per row, 1 or more.
     batch_size: B, rows per batch of this shard, 1 or more.
     seed: 0 or more; the same seed gives the same batches.
@@ -92,26 +91,28 @@ def batches(
 
 
 def windows(
-  documents: Sequence[bytes],
+  documents: Sequence[Any],
   *,
   length: int,
   batch_size: int,
   count: int | None = None,
-  encode: Callable[[bytes], np.ndarray] = to_bytes,
+  encode: Callable[[Any], np.ndarray] = to_bytes,
+  separator: Any = b'\n\n',
 ) -> 'grain.MapDataset':
   """Batches for evaluation: plain windows over all documents as one stream, never shuffled.
 
-  The documents are joined with an empty line between them, so that contexts many times longer than
-  a document can be asked for; windows do not overlap. What is left after the last whole window is
+  The documents are joined with `separator` between them, so that contexts many times longer than a
+  document can be asked for; windows do not overlap. What is left after the last whole window is
   not used.
 
   Args:
-    documents: texts.
+    documents: texts, or whatever `encode` takes.
     length: L, tokens per window, 1 or more.
     batch_size: B, windows per batch, 1 or more.
     count: at most this many windows, evenly spaced from the start of the stream to its end, so that
       every length is judged on the same spread of text; None takes all.
     encode: text to integer tokens; the default gives bytes.
+    separator: what stands between two documents, encoded as they are; the default is an empty line.
 
   Returns:
     As many batches as `len` of it says, by index or in turn, of the same dictionaries as
@@ -125,7 +126,9 @@ def windows(
   import grain
 
   _check_sizes(length=length, batch_size=batch_size, count=1 if count is None else count)
-  stream = _tokens(_SEPARATOR.join(documents), encode)
+  gap = _tokens(separator, encode)
+  parts = [part for document in documents for part in (gap, _tokens(document, encode))]
+  stream = np.concatenate(parts[1:] or [gap])
   starts = _window_starts(len(stream), length, count)
   rows = [np.arange(i, min(i + batch_size, len(starts))) for i in range(0, len(starts), batch_size)]
   return grain.MapDataset.source(rows).map(
@@ -133,7 +136,7 @@ def windows(
   )
 
 
-def _tokens(document: bytes, encode: Callable[[bytes], np.ndarray]) -> np.ndarray:
+def _tokens(document: Any, encode: Callable[[Any], np.ndarray]) -> np.ndarray:
   tokens = np.asarray(encode(document))
   if tokens.ndim != 1 or not np.issubdtype(tokens.dtype, np.integer):
     raise TypeError(

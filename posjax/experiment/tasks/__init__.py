@@ -7,6 +7,7 @@ import difflib
 import importlib
 import pkgutil
 from collections.abc import Callable, Iterable, Mapping
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -50,6 +51,11 @@ class Task(NamedTuple):
       targets that count; None where that is not asked for.
     windowed: the same model, but every layer of it attends to the last tokens only, as many as a
       training row has; None where that is not asked for.
+    restated: the headline number in other units, by name: functions of it, such as perplexity.
+    vocabulary: what its tokens are, as JSON, where the task learned that from its data: the work
+      folder keeps it, and a run that goes on there gives it back as the argument `vocabulary`.
+    ask: `(model, text, key) -> text`: what a trained model says to a text; None where it cannot be
+      asked.
   """
 
   facts: Mapping[str, str]
@@ -64,6 +70,9 @@ class Task(NamedTuple):
   sample: Callable[[Any, PRNGKey], str]
   continued: Callable[[Any, Batch, PRNGKey], np.ndarray] | None = None
   windowed: Callable[[nnx.Rngs], nnx.Module] | None = None
+  restated: Mapping[str, Callable[[float], float]] = MappingProxyType({})
+  vocabulary: Mapping[str, Any] | None = None
+  ask: Callable[[Any, str, PRNGKey], str] | None = None
 
 
 def names() -> tuple[str, ...]:

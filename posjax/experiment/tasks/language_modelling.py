@@ -1,14 +1,19 @@
-"""Language modelling over bytes: predict each byte of real text from those before it.
+"""Language modelling: predict each token of real text from those before it.
 
-Train at one length L, evaluate at multiples of it on held-out text. Reported in bits per byte, at
-each length and at each position. With `eval_window`, each length is scored once more with the same
-weights, every layer attending to the last L tokens only: what a scheme gains beyond that is gained
-from far tokens, and what it loses is lost to them. (Through several layers, what lies further back
-than L still has its influence.)
+Tokens are bytes, characters, words, or pieces that sentencepiece learned (`data/vocabulary.py`).
+Train at one length L, evaluate at multiples of it on held-out text. Reported at each length and at
+each position: bits per byte or per character; for words and pieces nats per token, and with them
+perplexity (e to that power), and the bits per character and per byte of the text that the scored
+tokens spell, which compare between vocabularies.
+
+With `eval_window`, each length is scored once more with the same weights, every layer attending to
+the last L tokens only: what a scheme gains beyond that is gained from far tokens, and what it loses
+is lost to them. (Through several layers, what lies further back than L still has its influence.)
 """
 
+import functools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -16,15 +21,18 @@ import jax.numpy as jnp
 import numpy as np
 from flax import nnx
 
-from posjax.experiment.data import get_text
-from posjax.experiment.data.pipeline import batches, windows
+from posjax.experiment.data.corpus import Corpus, held_out_windows, named, read
+from posjax.experiment.data.pipeline import batches
+from posjax.experiment.data.vocabulary import Vocabulary
 from posjax.experiment.generate import generate
 from posjax.experiment.losses import next_token
 from posjax.experiment.models.transformer import Transformer
 from posjax.experiment.tasks import Batch, Task
 from posjax.scheme import Scheme
 
-VOCAB = 256
+Stored = Mapping[str, Any]
+BIT = 1 / math.log(2)  # nats to bits
+UNITS = {'byte': ('bits per byte', BIT), 'character': ('bits per character', BIT)}
 
 
 def task(
@@ -40,24 +48,32 @@ def task(
   prompt: str,
   sample_length: int,
   eval_window: bool = False,
+  tokens: str = 'bytes',
+  vocab_size: int | None = None,
+  vocabulary: Stored | None = None,
 ) -> Task:
-  """A decoder on bytes.
+  """A decoder on text.
 
   Args:
     scheme: one scheme, or a repeating pattern.
     model: arguments of `Transformer`.
     seed: of the data's order.
     batch_size: rows per step, all hosts together.
-    data: 'python_docs', 'file:PATH' or 'tfds:NAME'.
+    data: what `get_text` reads, as 'python_docs', 'file:PATH' or 'tfds:NAME'.
     length: tokens per training row.
     eval_factors: evaluation lengths, in training lengths; 1 first, each a divisor of the largest.
     eval_tokens: held-out tokens to score: the same ones at each length, with more or less context.
+      Where there are not so many, all that fill whole windows of the longest length.
     prompt: what the sample continues.
-    sample_length: bytes to say.
+    sample_length: tokens to say.
     eval_window: whether to score each length with a sliding window of `length` tokens as well.
+    tokens: 'bytes', 'characters', 'words' or 'sentencepiece'.
+    vocab_size: how many tokens there are, as in `data.vocabulary.learn`.
+    vocabulary: one that an earlier run stored; by default it is learned from the training text.
 
   Raises:
-    ValueError: if a number is out of range, or the text is too short for an evaluation length.
+    ValueError: if a number is out of range, the text is too short for an evaluation length, or it
+      holds what has no token; the message says where.
   """
   if eval_window and model.get('window') is not None:
     raise ValueError(
@@ -65,43 +81,82 @@ def task(
       f'{model["window"]}.'
     )
   lengths = evaluation_lengths(length, eval_factors)
-  text = get_text(data)
-  count = eval_tokens // max(lengths)
-  if count < 1:
-    raise ValueError(
-      f'eval_tokens must hold the longest evaluation of {max(lengths)}, but got {eval_tokens}.'
-    )
-  held_out = list(windows(text.held_out, length=max(lengths), batch_size=1, count=count))
+  corpus = read(data, tokens, vocab_size, vocabulary)
+  spelling = corpus.vocabulary
+  held_out = held_out_windows(corpus, max(lengths), eval_tokens)
+  scored = np.concatenate([window['targets'].ravel() for window in held_out])
+  speak = functools.partial(say, spelling)
+  prompt_tokens(spelling, prompt)  # what cannot be said at the end should fail here
 
   def train_batches(shard_index, shard_count):
-    rows = batch_size // shard_count
+    sizes = {'length': length, 'batch_size': batch_size // shard_count}
     shard = {'shard_index': shard_index, 'shard_count': shard_count}
-    return batches(text.train, length=length, batch_size=rows, seed=seed, **shard)
+    with named(data):
+      return batches(corpus.train, **sizes, **shard, seed=seed, encode=np.asarray)
 
   def eval_batches(each):
     return cut(held_out, each, rows=max(batch_size * length // each, 1))
 
   def make(arguments, rngs):
-    return Transformer(VOCAB, scheme, rngs=rngs, **arguments)
+    return Transformer(spelling.size, scheme, rngs=rngs, **arguments)
 
+  unit, per_nat = UNITS.get(spelling.unit, (f'nats per {spelling.unit}', 1.0))
   return Task(
-    facts={
-      'data': data,
-      'training bytes': f'{sum(map(len, text.train)):,}',
-      'held-out bytes': f'{sum(map(len, text.held_out)):,}',
-      'sha256': text.sha256,
-    },
+    facts=facts(corpus, scored),
     model=lambda rngs: make(model, rngs),
     train_batches=train_batches,
     losses=next_token,
     lengths=lengths,
     eval_batches=eval_batches,
-    unit='bits per byte',
-    per_nat=1 / math.log(2),
+    unit=unit,
+    per_nat=per_nat,
     exact=False,
-    sample=lambda model, key: say(model, prompt, sample_length, key),
+    sample=lambda model, key: speak(model, prompt, sample_length, key),
     windowed=(lambda rngs: make({**model, 'window': length}, rngs)) if eval_window else None,
+    restated=restated(spelling, scored),
+    vocabulary=spelling.stored,
+    ask=lambda model, text, key: speak(model, text, sample_length, key),
   )
+
+
+def facts(corpus: Corpus, scored: np.ndarray) -> dict[str, str]:
+  """What a run says about its text, in tokens."""
+  unit, cut = corpus.vocabulary.unit, corpus.vocabulary.cut
+  unknown = '' if cut is None else f', {100 * (scored == cut).mean():.2g} % of which are <unk>'
+  return {
+    'data': corpus.text.name,
+    'vocabulary': f'{corpus.vocabulary.size:,} {unit}s',
+    f'training {unit}s': f'{sum(map(len, corpus.train)):,}',
+    f'held-out {unit}s': f'{sum(map(len, corpus.held_out)):,}',
+    'scored': f'{len(scored):,} of them{unknown}',
+    'sha256': corpus.text.sha256,
+  }
+
+
+def restated(made: Vocabulary, scored: np.ndarray) -> dict[str, Callable[[float], float]]:
+  """The mean loss in other units: what it is per character and byte of the text of these tokens.
+
+  Where `<unk>` stands for what a model need not spell, nothing compares but perplexity.
+  """
+  unit, per_nat = UNITS.get(made.unit, ('', 1.0))
+  others: dict[str, Callable[[float], float]] = {} if unit else {'perplexity': perplexity}
+  if made.cut is not None or made.unit == 'byte':  # whose bytes may be no text
+    return others
+  text = made.decode(scored.tolist())
+  rate = BIT / per_nat * len(scored)  # bits of all, for a mean loss of 1
+  for name, size in {'bits per character': len(text), 'bits per byte': len(text.encode())}.items():
+    if name != unit:
+      others[name] = functools.partial(_share, rate, size)
+  return others
+
+
+def _share(rate: float, size: int, loss: float) -> float:
+  return loss * rate / size
+
+
+def perplexity(nats: float) -> float:
+  """e to the power of a mean loss."""
+  return math.inf if nats > 700 else math.exp(nats)
 
 
 def evaluation_lengths(length: int, factors: Sequence[int]) -> tuple[int, ...]:
@@ -129,8 +184,21 @@ def cut(whole: Sequence[Batch], length: int, rows: int) -> list[dict[str, np.nda
   return [{name: x[start : start + rows] for name, x in short.items()} for start in starts]
 
 
-def say(model: nnx.Module, prompt: str, length: int, key: jax.Array) -> str:
-  """The prompt, continued by `length` sampled bytes; what is not UTF-8 is shown as a mark."""
-  tokens = jnp.asarray([list(prompt.encode())], jnp.int32)
-  said = generate(model, tokens, length, key)
-  return prompt + bytes(said[0].tolist()).decode('utf-8', errors='replace')
+def prompt_tokens(made: Vocabulary, prompt: str) -> np.ndarray:
+  """The ids of a prompt.
+
+  Raises:
+    ValueError: if it has no token, or holds what has none.
+  """
+  with named(f'The text {prompt!r} cannot be continued'):
+    tokens = made.encode(prompt)
+    if not len(tokens):
+      raise ValueError(f'it has no {made.unit}.')
+  return tokens
+
+
+def say(made: Vocabulary, model: nnx.Module, prompt: str, length: int, key: jax.Array) -> str:
+  """The prompt, continued by `length` sampled tokens; what is not UTF-8 is shown as a mark."""
+  tokens = prompt_tokens(made, prompt)
+  said = generate(model, jnp.asarray(tokens[None], jnp.int32), length, key)
+  return made.decode([*tokens.tolist(), *said[0].tolist()])

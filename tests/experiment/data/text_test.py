@@ -152,7 +152,7 @@ def test_empty_and_too_short_files_are_errors_with_the_path(tmp_path):
     ('python_docs:here', "did you mean 'python_docs'"),
     ('file:', "did you mean 'file:PATH'"),
     ('tdfs:lm1b', "did you mean 'tfds:NAME'"),
-    ('shakespeare', r'There are: python_docs, file:PATH, tfds:NAME\.$'),
+    ('shakespeare', r'There are: python_docs, file:PATH, tfds:NAME, text8:PATH, enwik8:PATH\.$'),
     ('', 'There are: python_docs'),
   ],
 )
