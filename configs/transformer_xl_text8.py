@@ -3,9 +3,9 @@
   python train.py --config=configs/transformer_xl_text8.py --config.task.data=file:PATH
 
 PATH is a folder with train.txt and valid.txt of 27 symbols. Judged with attention of 128 to 1,024
-characters, trained with at most 256: does it get better the further it sees? `--config.task.memory=0`
-is the same model without memory. Dai et al. 2019, https://arxiv.org/abs/1901.02860, sections 3.2
-and 4.2. Sized for two CPU cores; see RESULTS.md for what was measured.
+characters, trained with at most 256: does it get better the further it sees? With
+`--config.task.memory=0` it is the same model without memory. Dai et al. 2019,
+https://arxiv.org/abs/1901.02860, sections 3.2 and 4.2. Sized for two CPU cores.
 """
 
 from ml_collections import ConfigDict

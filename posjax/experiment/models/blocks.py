@@ -5,13 +5,13 @@ repeating pattern.
 """
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 from flax import nnx
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Float, Inexact, Int
 
 from posjax.cache import Cache
 from posjax.experiment.models.past import remembered
@@ -53,6 +53,20 @@ class FeedForward(nnx.Module):
     return self.down(hidden)
 
 
+class Parts(NamedTuple):
+  """What blocks are made of: constructors with the signatures of these.
+
+  Attributes:
+    attention: of self-attention.
+    feed_forward: of the feed-forward layer.
+    norm: `(name) -> (width, rngs=) -> module`.
+  """
+
+  attention: Callable[..., Attention] = Attention
+  feed_forward: Callable[..., nnx.Module] = FeedForward
+  norm: Callable[[str], Callable[..., nnx.Module]] = lambda name: named(nnx, name, 'norm')
+
+
 class Block(nnx.Module):
   """Self-attention, cross-attention where there is a memory, feed-forward; each with its norm."""
 
@@ -72,10 +86,11 @@ class Block(nnx.Module):
     gated: bool,
     dropout_rate: float,
     rngs: nnx.Rngs,
+    parts: Parts = Parts(),  # noqa: B008 (immutable)
   ):
-    make_norm = named(nnx, norm, 'norm')
+    make_norm = parts.norm(norm)
     heads = {'num_kv_heads': num_kv_heads, 'dropout_rate': dropout_rate, 'rngs': rngs}
-    self.attention = Attention(
+    self.attention = parts.attention(
       width,
       num_heads,
       layer.scheme,
@@ -85,14 +100,14 @@ class Block(nnx.Module):
       **heads,
     )
     self.cross = Attention(width, num_heads, **heads) if cross else None
-    self.feed_forward = FeedForward(width, ff_width, activation, gated, rngs=rngs)
+    self.feed_forward = parts.feed_forward(width, ff_width, activation, gated, rngs=rngs)
     self.norms = nnx.List([make_norm(width, rngs=rngs) for _ in range(3 if cross else 2)])
     self.pre_norm = pre_norm
     self.dropout_rate = dropout_rate
 
   def __call__(
     self,
-    x: Float[Array, 'B T M'],
+    x: Inexact[Array, 'B T M'],
     ids: Ids,
     *,
     segments: Int[Array, 'B T'] | None = None,
@@ -101,7 +116,7 @@ class Block(nnx.Module):
     train_key: PRNGKey | None = None,
     cache: Cache | None = None,
     past: Tokens | None = None,
-  ) -> tuple[Float[Array, 'B T M'], Cache | None]:
+  ) -> tuple[Inexact[Array, 'B T M'], Cache | None]:
     """Returns the tokens' next state, and the cache with them where one is given.
 
     Raises:
@@ -172,7 +187,7 @@ class Stack(nnx.Module):
 
   def __call__(
     self,
-    x: Float[Array, 'B T M'],
+    x: Inexact[Array, 'B T M'],
     ids: Sequence[Ids],
     *,
     model_params: Sequence[Params],
@@ -180,7 +195,7 @@ class Stack(nnx.Module):
     caches: tuple[Cache, ...] | None = None,
     past: Sequence[Tokens] | None = None,
     **tokens: Any,
-  ) -> tuple[Float[Array, 'B T M'], tuple[Any, ...] | None]:
+  ) -> tuple[Inexact[Array, 'B T M'], tuple[Any, ...] | None]:
     """Runs all layers. `ids`, `model_params`, `caches` and `past` hold one entry per pattern layer.
 
     With `past`, whose `x` are stacked like the layers, it returns what to remember in their place.

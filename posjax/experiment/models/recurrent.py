@@ -25,10 +25,13 @@ class RecurrentTransformer(Transformer):
   (the authors' same_length); without, all that is remembered and what precedes it in its segment.
   """
 
+  dtype = None  # of what is remembered; None is that of the embeddings
+
   def init_past(self, batch: int, size: int) -> Past:
     """Nothing remembered yet of `batch` streams, by layers that remember `size` tokens."""
     layer = (self.stack.repeats, batch, size, self.embedding.features)
-    return empty(len(self.which), layer, self.embedding.embedding.dtype)
+    dtype = self.dtype or self.embedding.embedding.dtype
+    return empty(len(self.which), layer, dtype)
 
   def recur(
     self,

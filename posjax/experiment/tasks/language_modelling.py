@@ -31,6 +31,7 @@ from posjax.experiment.data.streams import join
 from posjax.experiment.data.vocabulary import Vocabulary
 from posjax.experiment.generate import generate
 from posjax.experiment.losses import next_token
+from posjax.experiment.models.complex_transformer import ComplexTransformer, is_complex
 from posjax.experiment.models.recurrent import RecurrentTransformer
 from posjax.experiment.models.transformer import Transformer
 from posjax.experiment.recurrence import (
@@ -73,7 +74,7 @@ def task(
   """A decoder on text.
 
   Args:
-    scheme: one scheme, or a repeating pattern.
+    scheme: one scheme, or a repeating pattern; where it makes complex embeddings, layers are so.
     model: arguments of `Transformer`.
     seed: of the data's order.
     batch_size: rows per step, all hosts together.
@@ -132,8 +133,11 @@ def task(
       return held_out
     return cut(held_out, each, rows=max(batch_size * length // each, 1))
 
+  all_schemes = (scheme,) if isinstance(scheme, Scheme) else scheme
+
   def make(arguments, rngs, other=None):
     made = RecurrentTransformer if memory else Transformer
+    made = ComplexTransformer if any(map(is_complex, all_schemes)) else made
     return made(spelling.size, other or scheme, rngs=rngs, **arguments)
 
   unit, per_nat = UNITS.get(spelling.unit, (f'nats per {spelling.unit}', 1.0))
