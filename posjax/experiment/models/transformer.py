@@ -11,7 +11,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 from flax import nnx
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Float, Inexact, Int
 
 from posjax.cache import Cache
 from posjax.experiment.models.blocks import Layer, Memory, Parts, Stack, normalize
@@ -139,7 +139,7 @@ class Transformer(nnx.Module):
     memory: Memory | None = None,
     ids_key: PRNGKey | None = None,
     train_key: PRNGKey | None = None,
-  ) -> Float[Array, 'B T M']:
+  ) -> Inexact[Array, 'B T M']:
     """The last layer's output, normed: as `__call__`, without the readout."""
     ids = self.ids(jnp.broadcast_to(pos, (tokens.shape[0], *pos.shape[-1:])), ids_key)
     x, _ = self._run(tokens, ids, None, segments, memory, train_key)
