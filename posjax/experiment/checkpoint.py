@@ -1,10 +1,12 @@
 """Checkpoints of everything that a run is: parameters, optimizer, step, and the data's place."""
 
 import contextlib
+from collections import Counter
 from collections.abc import Generator
 from pathlib import Path
 from typing import Any
 
+import jax
 import orbax.checkpoint as ocp
 
 
@@ -56,3 +58,38 @@ def restore(checkpoints: ocp.CheckpointManager, state: Any, data: Any) -> tuple[
     ),
   )
   return step, restored['state']
+
+
+def last(folder: Path, state: Any) -> Any:
+  """The state of the last checkpoint, read while another process may write there.
+
+  Args:
+    folder: of checkpoints.
+    state: the tree's structure: arrays, or shapes with their shardings.
+
+  Raises:
+    FileNotFoundError: if there is none.
+    ValueError: if it holds another tree.
+  """
+  if not folder.is_dir():
+    raise FileNotFoundError(f'There is no checkpoint yet: {folder} is no folder.')
+  options = ocp.CheckpointManagerOptions(read_only=True)
+  handlers = {'state': ocp.StandardCheckpointHandler()}
+  checkpoints = ocp.CheckpointManager(folder.resolve(), options=options, item_handlers=handlers)
+  with contextlib.closing(checkpoints):
+    step = checkpoints.latest_step()
+    if step is None:
+      raise FileNotFoundError(f'There is no checkpoint yet in {folder}.')
+    there, here = map(_shapes, (checkpoints.item_metadata(step)['state'].tree, state))
+    if there != here:
+      odd = next(iter((there - here) + (here - there)))
+      raise ValueError(
+        f'{folder} holds another model than config.json makes: an array of shape {odd} is in one '
+        'of them alone.'
+      )
+    target = ocp.args.Composite(state=ocp.args.StandardRestore(state))
+    return checkpoints.restore(step, args=target)['state']
+
+
+def _shapes(tree: Any) -> Counter[tuple[int, ...]]:
+  return Counter(tuple(leaf.shape) for leaf in jax.tree.leaves(tree))

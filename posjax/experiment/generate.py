@@ -36,7 +36,7 @@ def generate(
     temperature: divides the logits; 0 takes the most likely token.
 
   Returns:
-    The tokens said.
+    The tokens said; -1 from where on a scheme has no answer: beyond its table, logits are NaN.
 
   Raises:
     ValueError: if a prompt is empty or, outside jit, longer than its row, or the length or the
@@ -91,7 +91,7 @@ def _generate(graph, state, prompt, padding, length, key, temperature):
     token, caches = carry
     now = [jax.lax.dynamic_slice_in_dim(one, start + i - 1, 1, axis=1) for one in ids]
     logits, caches = model.extend(token[:, None], now, caches)
-    token = sample(logits[:, -1], i)
+    token = jnp.where(token < 0, -1, sample(logits[:, -1], i))
     return (token, caches), token
 
   _, rest = jax.lax.scan(step, (first, caches), jnp.arange(1, length))
@@ -110,8 +110,10 @@ def _ids(model, keys, padding, total: int) -> list[Ids]:
 
 
 def _sample(keys, temperature, logits, i):
-  """Token `i` of each row."""
+  """Token `i` of each row; -1 where there is none."""
   if temperature == 0:
-    return logits.argmax(-1).astype(jnp.int32)
-  keys = jax.vmap(jax.random.fold_in, (0, None))(keys, i)
-  return jax.vmap(jax.random.categorical)(keys, logits / temperature).astype(jnp.int32)
+    tokens = logits.argmax(-1)
+  else:
+    keys = jax.vmap(jax.random.fold_in, (0, None))(keys, i)
+    tokens = jax.vmap(jax.random.categorical)(keys, logits / temperature)
+  return jnp.where(jnp.isnan(logits).any(-1), -1, tokens).astype(jnp.int32)

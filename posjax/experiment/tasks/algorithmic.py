@@ -21,7 +21,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from posjax.experiment.data import questions, synthetic
-from posjax.experiment.data.framing import DECODER, ENCODER
+from posjax.experiment.data.framing import BOS, DECODER, ENCODER, EOS, MARKS, SEP
 from posjax.experiment.generate import generate
 from posjax.experiment.losses import next_token
 from posjax.experiment.models.transformer import Transformer
@@ -99,6 +99,10 @@ def task(
     said = continued(model, first, key) if causal else at_once(model, first, key)
     return _shown(first, said, asked.vocabulary, causal)
 
+  def ask(model, text, key):
+    width = next(iter(asked.judged(asked.lengths[-1], 1, 1)))['inputs'].shape[1]
+    return answer(model, text, asked.vocabulary, width, key)
+
   return Task(
     facts={'data': data, 'form': 'decoder' if causal else 'encoder', **asked.facts},
     model=lambda rngs: Transformer(len(asked.vocabulary), scheme, rngs=rngs, **model),
@@ -111,6 +115,7 @@ def task(
     exact=True,
     sample=sample,
     continued=continued if greedy else None,
+    ask=ask if causal else None,  # an encoder would have to be told how long the answer is
   )
 
 
@@ -139,6 +144,33 @@ def continued(model, batch: Batch, key: jax.Array) -> np.ndarray:
   for row, mask, tokens in zip(whole, counts, np.asarray(said), strict=True):
     row[mask] = tokens[: mask.sum()]
   return whole
+
+
+def answer(model, question: str, vocabulary: Sequence[str], most: int, key: jax.Array) -> str:
+  """What a decoder answers to a question, each token the most likely one, up to its `<eos>`.
+
+  Args:
+    model: a causal `Transformer`.
+    question: symbols with spaces between them.
+    vocabulary: the name of each token, the four marks first.
+    most: tokens to say where there is no `<eos>`.
+    key: random key of place 0.
+
+  Raises:
+    ValueError: if a symbol is none of the vocabulary, or there is none.
+  """
+  symbols, known = question.split(), vocabulary[len(MARKS) :]
+  strange = [symbol for symbol in symbols if symbol not in known]
+  if strange or not symbols:
+    got = repr(strange[0]) if strange else 'none'
+    raise ValueError(
+      f'A question is symbols with spaces between them, of {" ".join(known)}, but got {got}.'
+    )
+  prompt = [BOS, *map(vocabulary.index, symbols), SEP]
+  said = generate(model, jnp.array([prompt], jnp.int32), most, key, temperature=0.0)[0].tolist()
+  if EOS not in said:
+    return ' '.join(vocabulary[token] for token in said if token >= 0) + ' ... (without an end)'
+  return ' '.join(vocabulary[token] for token in said[: said.index(EOS)])
 
 
 def at_once(model, batch: Batch, key: jax.Array) -> np.ndarray:

@@ -247,4 +247,6 @@ def say(made: Vocabulary, model: nnx.Module, prompt: str, length: int, key: jax.
   """The prompt, continued by `length` sampled tokens; what is not UTF-8 is shown as a mark."""
   tokens = prompt_tokens(made, prompt)
   said = generate(model, jnp.asarray(tokens[None], jnp.int32), length, key)
-  return made.decode([*tokens.tolist(), *said[0].tolist()])
+  known = [token for token in said[0].tolist() if token >= 0]
+  end = '' if len(known) == length else '\n(Further positions lie beyond a table of the scheme.)'
+  return made.decode([*tokens.tolist(), *known]) + end

@@ -1,0 +1,252 @@
+"""What a trained model says, in a process of its own; and a vocabulary that outlives a kill."""
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+sys.path.insert(0, str(ROOT))
+
+from configs import algorithmic, default  # noqa: E402
+from posjax.experiment import interrupt, run  # noqa: E402
+from posjax.experiment.ask import ask  # noqa: E402
+from posjax.experiment.tasks import get_task  # noqa: E402
+from train import train  # noqa: E402
+
+TINY = {
+  'steps': 4,
+  'batch_size': 4,
+  'checkpoint_every': 2,
+  'model.num_layers': 1,
+  'model.width': 16,
+  'model.num_heads': 2,
+  'optimizer.warmup_steps': 1,
+}
+WORDS = {
+  'task.tokens': 'words',
+  'task.length': 16,
+  'task.eval_factors': (1,),
+  'task.eval_tokens': 64,
+  'task.prompt': 'the old',
+  'task.sample_length': 5,
+}
+
+
+def text(folder):
+  folder.mkdir()
+  (folder / 'train.txt').write_text('the old bar is a new bar\nis the new bar old ?\n' * 50)
+  (folder / 'valid.txt').write_text('a new old bar is a bar\n' * 20)
+  return f'file:{folder}'
+
+
+def words(data, **changes):
+  config = default.get_config()
+  config.update_from_flattened_dict({**TINY, **WORDS, 'task.data': data, **changes})
+  return config
+
+
+@pytest.fixture(scope='module')
+def spoken(tmp_path_factory):
+  """A folder of a language model on words."""
+  folder = tmp_path_factory.mktemp('spoken')
+  train(words(text(folder / 'text')), folder / 'run')
+  return folder / 'run'
+
+
+def command(*arguments, entered=''):
+  """A real second process: what it says, or the error that it ends with."""
+  done = subprocess.run(
+    [sys.executable, '-m', 'posjax.experiment.ask', *arguments],
+    input=entered,
+    cwd=ROOT,
+    env={**os.environ, 'XLA_FLAGS': ''},
+    text=True,
+    capture_output=True,
+    timeout=300,
+  )
+  return done.stdout if done.returncode == 0 else done.stderr
+
+
+def test_a_second_process_says_what_the_model_in_this_one_says(spoken):
+  here = ask(spoken, 'the new bar', seed=3, length=4)
+  assert command(f'--workdir={spoken}', '--seed=3', '--length=4', 'the new bar') == here + '\n'
+  assert here.startswith('the new bar')
+  assert len(here.replace('\n', ' <eos> ').split()) == 3 + 4
+
+
+def test_it_is_the_trained_model_that_speaks(spoken):
+  """The sample at the end of the run had the seed of the config, and the config's length."""
+  sample = json.loads((spoken / 'results.json').read_text())['sample']
+  assert ask(spoken, 'the old', seed=0) == sample
+  assert ask(spoken, 'the old', seed=1) != sample
+
+
+def test_a_text_comes_from_the_standard_input_too(spoken):
+  here = ask(spoken, 'is the', length=3)
+  assert command(f'--workdir={spoken}', '--length=3', '-', entered='is the\n') == here + '\n'
+
+
+def test_a_wrong_folder_is_one_sentence_in_a_process(tmp_path):
+  assert command(f'--workdir={tmp_path}/none', 'a') == (
+    f'ask: error: {tmp_path}/none is no folder: there is no config.json.\n'
+  )
+
+
+def copied(spoken, tmp_path):
+  shutil.copytree(spoken, tmp_path / 'run')
+  return tmp_path / 'run'
+
+
+def test_what_is_missing_in_a_folder_is_told(spoken, tmp_path):
+  with pytest.raises(FileNotFoundError, match=r'holds no run of train\.py: there is no config\.j'):
+    ask(tmp_path, 'a')
+  folder = copied(spoken, tmp_path)
+  shutil.rmtree(folder / 'checkpoints')
+  with pytest.raises(FileNotFoundError, match='There is no checkpoint yet'):
+    ask(folder, 'the')
+  assert not (folder / 'checkpoints').exists()
+  (folder / 'checkpoints').mkdir()
+  with pytest.raises(FileNotFoundError, match=r'There is no checkpoint yet in .*/checkpoints'):
+    ask(folder, 'the')
+
+
+def test_a_config_of_another_model_is_told(spoken, tmp_path):
+  folder = copied(spoken, tmp_path)
+  config = json.loads((folder / 'config.json').read_text())
+  config['model']['width'] = 32
+  (folder / 'config.json').write_text(json.dumps(config))
+  with pytest.raises(ValueError, match=r'holds another model than config\.json makes: .*shape'):
+    ask(folder, 'the')
+  config['scheme'] = 'nothing_of_the_kind'
+  (folder / 'config.json').write_text(json.dumps(config))
+  with pytest.raises(ValueError, match='nothing_of_the_kind'):
+    ask(folder, 'the')
+
+
+@pytest.mark.parametrize(
+  ('asked', 'length', 'message'),
+  [
+    ('', None, 'The text to ask is empty'),
+    (' \t', None, "The text ' .*' cannot be continued: it has no word"),
+    ('the zebra', None, "'the zebra' cannot be continued: line 1 has the word 'zebra'"),
+    ('the', 0, 'length must be at least 1, but got 0'),
+  ],
+)
+def test_what_cannot_be_asked_is_told(spoken, asked, length, message):
+  with pytest.raises(ValueError, match=message):
+    ask(spoken, asked, length=length)
+
+
+def test_a_task_that_says_nothing_is_told(spoken, monkeypatch):
+  real = get_task('language_modelling')
+  silent = lambda *schemes, **arguments: real(*schemes, **arguments)._replace(ask=None)
+  monkeypatch.setattr(run, 'get_task', lambda name: silent)
+  with pytest.raises(ValueError, match='of the task language_modelling cannot be asked'):
+    ask(spoken, 'the')
+
+
+def test_a_decoder_answers_a_question_of_its_algorithm(tmp_path):
+  config = algorithmic.get_config()
+  short = {'task.longest': 3, 'task.eval_factors': (1,), 'task.eval_examples': 8}
+  config.update_from_flattened_dict({**TINY, **short, 'steps': 2})
+  result = train(config, tmp_path)
+  question = result.sample.splitlines()[0].partition('question')[2].split()
+  assert (question[0], question[-1]) == ('<bos>', '<sep>')
+  said = ask(tmp_path, ' '.join(question[1:-1]))
+  shown = result.sample.splitlines()[1].partition('answer')[2].split()
+  until = shown.index('<eos>') if '<eos>' in shown else len(shown)
+  assert said.replace(' ... (without an end)', '').split()[:until] == shown[:until]
+  with pytest.raises(ValueError, match=r"symbols with spaces between them, of .* but got '\?'"):
+    ask(tmp_path, '?')
+  with pytest.raises(ValueError, match='The task algorithmic says as much as it has to'):
+    ask(tmp_path, 'a', length=3)
+
+
+def test_an_encoder_cannot_be_asked():
+  arguments = {'shortest': None, 'longest': 3, 'eval_factors': (1,), 'eval_examples': 2}
+  make = lambda causal: get_task('algorithmic')(
+    (), {'causal': causal}, seed=0, batch_size=2, data='synthetic:copy', **arguments
+  )
+  assert make(False).ask is None
+  assert make(True).ask is not None
+
+
+def test_a_resumed_run_keeps_the_vocabulary_that_it_stored(tmp_path, monkeypatch):
+  """Stopped at step 2; the stored words are put in another order, which a new one never has."""
+  config = words(text(tmp_path / 'text'), log_every=1)
+  folder = tmp_path / 'run'
+  prepared = run.setup(config, folder)
+  calls = []
+
+  def stopped():
+    calls.append(len(calls))
+    return len(calls) > 4  # it is asked twice a step
+
+  monkeypatch.setattr(run, 'interrupts', lambda: _always(stopped))
+  assert run.run(prepared) is None
+  stored = json.loads((folder / 'vocabulary.json').read_text())
+  assert stored == prepared.task.vocabulary
+  turned = {**stored, 'types': [stored['types'][0], *stored['types'][:0:-1]]}
+  (folder / 'vocabulary.json').write_text(json.dumps(turned))
+  monkeypatch.setattr(run, 'interrupts', interrupt.interrupts)
+  result = train(config, folder)
+  assert [row['step'] for row in result.history if 'loss' in row] == [1, 2, 3, 4]
+  assert json.loads((folder / 'vocabulary.json').read_text()) == turned
+  assert run.make_task(config, folder).vocabulary == turned
+
+
+class _always:
+  """`interrupts`, with another answer."""
+
+  def __init__(self, stopped):
+    self.stopped = stopped
+
+  def __enter__(self):
+    return self.stopped
+
+  def __exit__(self, *error):
+    pass
+
+
+@pytest.mark.slow
+def test_a_killed_run_with_pieces_resumes_with_the_stored_ones_bit_for_bit(tmp_path):
+  """A real kill -9 in training; the text is then changed, so that new pieces would differ."""
+  data = text(tmp_path / 'text')
+  flags = [f'--config.{key}={value}' for key, value in {**TINY, **WORDS}.items()]
+  flags += [f'--config.task.data={data}', '--config.task.tokens=sentencepiece']
+  flags += ['--config.task.vocab_size=275', '--config.log_every=1', '--config.steps=400']
+
+  def start(folder):
+    return subprocess.Popen(
+      [sys.executable, 'train.py', f'--workdir={folder}', *flags],
+      cwd=ROOT,
+      env={**os.environ, 'XLA_FLAGS': ''},
+      text=True,
+      stdout=subprocess.PIPE,
+      stderr=subprocess.PIPE,
+    )
+
+  process = start(tmp_path / 'killed')
+  for line in process.stdout:
+    if line.startswith('step     50/'):
+      break
+  os.kill(process.pid, signal.SIGKILL)
+  process.communicate()
+  stored = (tmp_path / 'killed' / 'vocabulary.json').read_bytes()
+  for name in ('killed', 'whole'):
+    process = start(tmp_path / name)
+    _, error = process.communicate(timeout=300)
+    assert process.returncode == 0, error
+  losses = [
+    [json.loads(line) for line in (tmp_path / name / 'metrics.jsonl').read_text().splitlines()]
+    for name in ('killed', 'whole')
+  ]
+  one, two = ([(row['step'], row.get('loss')) for row in rows] for rows in losses)
+  assert one == two
+  assert (tmp_path / 'killed' / 'vocabulary.json').read_bytes() == stored
