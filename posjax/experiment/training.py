@@ -62,11 +62,18 @@ def finite(loss: jax.Array, step: int) -> float:
   return value
 
 
-def make_step(task: Task, graph: Any, optimizer: optax.GradientTransformation, seed: int):
+def make_step(
+  task: Task,
+  graph: Any,
+  optimizer: optax.GradientTransformation,
+  seed: int,
+  mesh: Mesh | None = None,
+):
   """`(state, batch, step) -> (state, loss)`, jitted; the old state's memory is used again.
 
   All randomness is a function of the seed and the step, so a resumed run draws what it would have.
-  The seed is an argument of what is compiled: runs that differ in it alone share a program.
+  The seed is an argument of what is compiled: runs that differ in it alone share a program. With a
+  mesh, what is remembered stays where it was: its rows with those of the batch.
   """
 
   def loss_of(params, rest, batch, key):
@@ -82,6 +89,9 @@ def make_step(task: Task, graph: Any, optimizer: optax.GradientTransformation, s
     (loss, (rest, past)), grads = jax.value_and_grad(loss_of, has_aux=True)(
       state.params, state.rest, batch, key
     )
+    if mesh is not None and past is not None:
+      places = sharding.of_state({'past': past}, mesh)['past']
+      past = jax.lax.with_sharding_constraint(past, places)
     updates, opt_state = optimizer.update(grads, state.optimizer, state.params)
     return State(optax.apply_updates(state.params, updates), rest, opt_state, past), loss
 

@@ -130,7 +130,7 @@ def test_a_step_learns_from_the_segment_with_what_the_last_one_left(text):
   past, expected = model.init_past(8, 8), []
   recur = nnx.jit(lambda m, batch, past: m.recur(*batch, past))
   batches = iter(prepared.task.train_batches(0, 1))
-  frozen = prepared._replace(step=lambda s, batch, i: _no_update(prepared, s, batch))
+  frozen = prepared._replace(step=_no_update(prepared))
   found, last = steps(frozen, 5)  # three to an epoch: the fourth begins anew
   for i in range(5):
     batch = next(batches)
@@ -143,10 +143,14 @@ def test_a_step_learns_from_the_segment_with_what_the_last_one_left(text):
   np.testing.assert_allclose(last.past.inputs[0], past.inputs[0], atol=1e-5)
 
 
-def _no_update(prepared, state, batch):
-  model = nnx.merge(prepared.graph, state.params, state.rest)
-  losses = prepared.task.losses(model, {**batch, 'past': state.past}, None, None)
-  return state._replace(past=losses.past), (losses.loss * losses.weights).mean()
+def _no_update(prepared):
+  @jax.jit
+  def step(state, batch, index):
+    model = nnx.merge(prepared.graph, state.params, state.rest)
+    losses = prepared.task.losses(model, {**batch, 'past': state.past}, None, None)
+    return state._replace(past=losses.past), (losses.loss * losses.weights).mean()
+
+  return step
 
 
 @pytest.fixture
@@ -154,6 +158,7 @@ def on_one_device(text):
   return steps(setup(small(text), Path('unused')), 4)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize('mesh', [(8, 1, 1), (2, 2, 2)])
 def test_eight_devices_learn_and_remember_what_one_does(mesh, on_one_device, text):
   sizes = dict(zip(('mesh.data', 'mesh.fsdp', 'mesh.tensor'), mesh, strict=True))
@@ -168,18 +173,21 @@ def test_eight_devices_learn_and_remember_what_one_does(mesh, on_one_device, tex
 
 
 def test_a_checkpoint_holds_what_is_remembered_and_the_place_in_the_streams(text, tmp_path):
-  whole, after = steps(setup(small(text), tmp_path / 'a'), 6)
-  first = setup(small(text), tmp_path / 'a')
-  begun, state = steps(first, 4)
+  prepared = setup(small(text, **{'model.num_layers': 1}), tmp_path / 'run')
+  fresh = lambda: jax.tree.map(jnp.copy, prepared.state)
+  data = lambda: iter(prepared.task.train_batches(0, 1))
+  begin, unused = fresh(), fresh()
+  whole, after = steps(prepared._replace(data=data()), 6)
+  interrupted = prepared._replace(data=data())
+  begun, state = steps(interrupted, 4, begin)
+  again = data()
   with checkpoint.manager(tmp_path / 'kept') as kept:
-    checkpoint.save(kept, 4, state, first.data)
-  again = setup(small(text), tmp_path / 'a')
-  with checkpoint.manager(tmp_path / 'kept') as kept:
-    step, state = checkpoint.restore(kept, again.state, again.data)
+    checkpoint.save(kept, 4, state, interrupted.data)
+    kept.wait_until_finished()
+    step, state = checkpoint.restore(kept, unused, again)
   assert step == 4
   for index in (5, 6):
-    batch = sharding.put_batch(next(again.data), again.mesh)
-    state, loss = again.step(state, batch, index)
+    state, loss = prepared.step(state, sharding.put_batch(next(again), prepared.mesh), index)
     begun.append(float(loss))
   assert begun == whole
   for one, other in zip(*map(jax.tree.leaves, (state.past, after.past)), strict=True):
