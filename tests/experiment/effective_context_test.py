@@ -22,6 +22,11 @@ def test_only_what_is_better_than_the_best_short_model_counts():
   assert relative_gain({'b': B}, 10, 20)['b'] == pytest.approx(1 - (8 / 72) ** 0.5)
 
 
+def test_to_catch_up_with_the_best_short_model_is_no_gain():
+  late = {10: nats(16, 16), 20: nats(10, 4)}  # of a baseline of 8 and 4
+  assert relative_gain({'late': late, 'b': B, 'a': A}, 10, 20)['late'] == pytest.approx(0)
+
+
 def test_a_loss_that_grows_with_context_counts_as_no_gain():
   worse = {1: nats(2, 3), 2: nats(50, 60)}
   assert relative_gain({'a': worse}, 1, 2)['a'] == pytest.approx(0, abs=1e-12)
