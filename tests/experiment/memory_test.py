@@ -199,7 +199,6 @@ def test_a_killed_run_resumes_to_the_same_losses_bit_for_bit(tmp_path, text):
   """A real kill -9, at a step that is no checkpoint, with dropout, random ids and new epochs."""
   whole, killed, cache = tmp_path / 'whole', tmp_path / 'killed', tmp_path / 'cache'
   flags = ('--config=tests/experiment/small_memory_config.py', f'--config.task.data={text}')
-  flags += ('--config.task.prompt=a',)
   finish(start(whole, cache, *flags))
   quiet = {'stdout': subprocess.DEVNULL, 'stderr': subprocess.DEVNULL}
   process = start(killed, cache, *flags, **quiet)
@@ -208,7 +207,7 @@ def test_a_killed_run_resumes_to_the_same_losses_bit_for_bit(tmp_path, text):
     time.sleep(0.01)
   process.send_signal(signal.SIGKILL)
   process.wait()
-  assert len(losses(killed)) < 40, 'the run was over before it could be killed'
+  assert len(losses(killed)) < 30, 'the run was over before it could be killed'
   assert 'resuming after step' in finish(start(killed, cache, *flags))
   assert losses(killed) == losses(whole)  # json keeps every bit of a float
   both = [json.loads((run / 'results.json').read_text()) for run in (whole, killed)]
