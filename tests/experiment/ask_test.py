@@ -87,6 +87,7 @@ def test_it_is_the_trained_model_that_speaks(spoken):
   assert ask(spoken, 'the old', seed=1) != sample
 
 
+@pytest.mark.slow
 def test_a_text_comes_from_the_standard_input_too(spoken):
   here = ask(spoken, 'is the', length=3)
   assert command(f'--workdir={spoken}', '--length=3', '-', entered='is the\n') == here + '\n'

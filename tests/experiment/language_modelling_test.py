@@ -1,5 +1,6 @@
 """Language models over any tokens: what is scored, in which unit, and what is wrong with a text."""
 
+import importlib
 import json
 import math
 
@@ -10,6 +11,7 @@ import pytest
 from flax import nnx
 
 import posjax
+from configs import default
 from posjax.experiment import sharding
 from posjax.experiment.data import files
 from posjax.experiment.evaluation import evaluate
@@ -258,9 +260,18 @@ def test_a_single_file_is_not_cut_inside_a_character(tmp_path):
 @pytest.mark.parametrize('tokens', ['words', 'characters'])
 def test_sets_of_tensorflow_datasets_are_read_in_any_tokens(name, tokens):
   library = pytest.importorskip('tensorflow_datasets')
-  importlib = pytest.importorskip('importlib')
   importlib.import_module('tensorflow_datasets.text')
   with library.testing.mock_data(num_examples=30):
     task = make(f'tfds:{name}', tokens, vocab_size=20 if tokens == 'words' else 9, prompt='a')
   assert task.vocabulary['tokens'] == tokens
   assert len(scored_targets(task)) >= 2 * L
+
+
+@pytest.mark.parametrize('name', ['text8', 'text8_paper', 'wikitext2', 'wikitext2_paper'])
+def test_configs_have_the_keys_of_the_default_and_sizes_that_fit(name):
+  config, plain = importlib.import_module(f'configs.{name}').get_config(), default.get_config()
+  for part in ('task', 'model', 'optimizer'):
+    assert config[part].keys() == plain[part].keys()
+  assert config.model.width % config.model.num_heads == 0
+  assert config.optimizer.warmup_steps < config.steps
+  assert config.task.tokens == ('characters' if name.startswith('text8') else 'words')
