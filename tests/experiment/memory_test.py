@@ -216,7 +216,7 @@ def test_a_killed_run_resumes_to_the_same_losses_bit_for_bit(tmp_path, text):
 
 @pytest.mark.slow
 def test_what_lies_a_segment_back_is_learned_with_a_memory_alone(tmp_path):
-  """Eight random letters of four, twice: half of the letters can be known, a segment later."""
+  """Eight random letters of four, twice: a letter is that of eight before in 5/8 of all places."""
   random = np.random.default_rng(0).integers(97, 101, (2000, 8), dtype=np.uint8)
   for name, part in (('train', random[:1900]), ('valid', random[1900:])):
     (tmp_path / f'{name}.txt').write_bytes(bytes(part.repeat(2, axis=0).reshape(-1)))
@@ -236,8 +236,9 @@ def test_what_lies_a_segment_back_is_learned_with_a_memory_alone(tmp_path):
   for memory in (0, 8):
     config = small(f'file:{tmp_path}', **changes, **{'task.memory': memory})
     bits[memory] = train(config, tmp_path / str(memory)).scores[0].loss
-  assert bits[0] > 1.95  # two bits, whatever precedes in the row
-  assert bits[8] < 1.25  # one, at best
+  assert bits[0] > 1.9  # of two: a row of eight holds the letter before the last place alone
+  best = 5 / 8 * np.log2(8 / 5) + 3 / 8 * np.log2(8)  # who cannot tell the first from the second
+  assert bits[8] == pytest.approx(best, abs=0.03)
 
 
 WRONG = [
