@@ -27,6 +27,10 @@ def get_config() -> ConfigDict:
   c.task.eval_factors = (1, 2, 4, 8)  # evaluation lengths, in training lengths
   c.task.eval_tokens = 32_768  # held-out tokens per evaluation length
   c.task.eval_window = False  # also score each length with every layer seeing task.length tokens
+  c.task.memory = 0  # tokens that each layer remembers of earlier segments, in training; 0: none
+  c.task.eval_lengths = ()  # with a memory, instead of eval_factors: what a token sees in a layer
+  c.task.eval_segment = placeholder(int)  # with a memory: tokens read at once; task.length if unset
+  c.task.eval_scheme = placeholder(str)  # with a memory: another scheme of the same parameters
   c.task.prompt = 'def '  # what the sample at the end continues
   c.task.sample_length = 200  # tokens of it
 

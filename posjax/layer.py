@@ -144,13 +144,14 @@ def attention(
   dropout_key: PRNGKey | None = None,
 ) -> Inexact[Array, 'B T H D']:
   """`prepare`, then `attend`. Without `keys`, the queries look at themselves."""
-  _check_input(layer, queries)
-  params, queries = _prepare(layer.scheme, params, queries, None)
-  keys = queries if keys is None else _prepare(layer.scheme, params, keys, None)[1]
-  return _attend(layer, params, heads, queries, keys, mask, sinks, dropout_key)
+  check_input(layer, queries)
+  params, queries = prepared(layer.scheme, params, queries, None)
+  keys = queries if keys is None else prepared(layer.scheme, params, keys, None)[1]
+  return meet(layer, params, heads, queries, keys, mask, sinks, dropout_key)
 
 
-def _attend(layer, params, heads, queries, keys, mask=None, sinks=None, dropout_key=None):
+def meet(layer, params, heads, queries, keys, mask=None, sinks=None, dropout_key=None) -> Array:
+  """`attend`, from prepared queries to prepared keys."""
   return attend(
     heads.q,
     heads.k,
@@ -237,23 +238,20 @@ def extend(
     ValueError: if the layer is not causal, or the tokens do not fit (see `cache.append`).
   """
   _check_causal(layer)
-  _check_input(layer, new)
+  check_input(layer, new)
   batch, tokens = new.x.shape[:2]
   axes = cache.pos.shape[2] if cache.pos.ndim == 3 else 1
   ones = jnp.ones((batch, tokens), jnp.int32)
-  segments = ones if new.segments is None else _rows('segments', new.segments, batch, tokens, 1)
+  segments = ones if new.segments is None else rows('segments', new.segments, batch, tokens, 1)
   segments = segments.astype(jnp.int32)
-  new = new._replace(
-    pos=_rows('pos', new.pos, batch, tokens, axes),
-    segments=segments,
-    order=cache.length + jnp.arange(tokens, dtype=jnp.int32),
-  )
-  params, new = _prepare(layer.scheme, params, new, caches.last(cache))
+  order = cache.length + jnp.arange(tokens, dtype=jnp.int32)
+  new = new._replace(pos=rows('pos', new.pos, batch, tokens, axes), segments=segments, order=order)
+  params, new = prepared(layer.scheme, params, new, caches.last(cache))
   layer, heads = _place(layer, params, heads, new)
   brought = heads.k, heads.v, new.at, new.pos, segments
   sorted_slots = 'S' in layer.scheme.whole
   seen, stored = caches.append(cache, *brought, window=layer.window, sorted_slots=sorted_slots)
-  out = _attend(layer, params, Heads(heads.q, seen.k, seen.v), new, seen, sinks=sinks)
+  out = meet(layer, params, Heads(heads.q, seen.k, seen.v), new, seen, sinks=sinks)
   if layer.window is None:  # dynamic_update_slice would have clamped, and silently
     out = jnp.where(stored.length > cache.k.shape[1], jnp.nan, out)
   return out.astype(heads.v.dtype), stored
@@ -276,22 +274,24 @@ def _check_causal(layer: Layer) -> None:
     raise ValueError('A cache holds the past, so the layer must be causal, but got causal=False.')
 
 
-def _check_input(layer: Layer, tokens: Tokens) -> None:
+def check_input(layer: Layer, tokens: Tokens) -> None:
+  """Raises ValueError if the input is not as wide as the layer."""
   if tokens.x.ndim != 3 or tokens.x.shape[-1] != layer.dims.width:
     raise ValueError(f'x must be [B, T, {layer.dims.width}], but got shape {tokens.x.shape}.')
 
 
-def _prepare(scheme: Scheme, params: Params, tokens: Tokens, last: At) -> tuple[Params, Tokens]:
+def prepared(scheme: Scheme, params: Params, tokens: Tokens, last: At) -> tuple[Params, Tokens]:
+  """The scheme's `prepare` of these tokens, after the one whose `at` is `last`."""
   if not declares(scheme, 'prepare'):
     return params, tokens
   axes = scheme.axes or (tokens.pos.shape[-1] if tokens.pos.ndim == 3 else 1)
   batch, length = tokens.x.shape[:2]
-  pos = _rows('pos', tokens.pos, batch, length, axes)
+  pos = rows('pos', tokens.pos, batch, length, axes)
   params, at = scheme.prepare(params, tokens.x, pos, last)
   return params, tokens._replace(at=at)
 
 
-def _rows(name: str, ids: Array, batch: int, length: int, axes: int) -> Array:
+def rows(name: str, ids: Array, batch: int, length: int, axes: int) -> Array:
   """[T] or [1, T] for all rows, or [B, T]; with several ids per token, [..., n]."""
   token = (length, axes) if axes > 1 else (length,)
   if ids.shape not in (token, (1, *token), (batch, *token)):

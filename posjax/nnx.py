@@ -21,6 +21,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Inexact, Int, Num
 
 from posjax import layer as layers
+from posjax import recurrence
 from posjax.cache import Cache
 from posjax.layer import Heads, Tokens
 from posjax.scheme import Ids, Params, PRNGKey, Scheme
@@ -114,19 +115,9 @@ class Attention(nnx.Module):
     implementation: str | None = None,
     rngs: nnx.Rngs,
   ):
-    self.layer = layers.make(
-      width=width,
-      num_heads=num_heads,
-      scheme=scheme,
-      head_dim=head_dim,
-      num_kv_heads=num_kv_heads,
-      causal=causal,
-      window=window,
-      logit_cap=logit_cap,
-      dropout_rate=dropout_rate,
-      scale=scale,
-      implementation=implementation,
-    )
+    sizes = (width, num_heads, scheme, head_dim, num_kv_heads)
+    options = (causal, window, logit_cap, dropout_rate, scale, implementation)
+    self.layer = layers.make(*sizes, *options)
     self.dtype, self.param_dtype = dtype, param_dtype
 
     def project(heads, inputs, outputs):
@@ -169,11 +160,12 @@ class Attention(nnx.Module):
     kv_segments: Int[Array, '...'] | None = None,
     order: Num[Array, '...'] | None = None,
     kv_order: Num[Array, '...'] | None = None,
+    past: Tokens | None = None,
     mask: Bool[Array, '...'] | None = None,
     model_params: Params | None = None,
     dropout_key: PRNGKey | None = None,
   ) -> Inexact[Array, 'B T M']:
-    """Attends from `x` to itself, or to `x_kv`.
+    """Attends from `x` to itself, to `past` and itself, or to `x_kv`.
 
     Args:
       x: what asks.
@@ -185,6 +177,7 @@ class Attention(nnx.Module):
       order: index of each token in its stream, for causality and windows; by default the ids. A
         scheme that changes ids, or has several per token, needs it.
       kv_order: the same for `x_kv`.
+      past: inputs of this layer that come directly before `x`, see `posjax.recurrence`.
       mask: [B, H or 1, T, S] or [T, S]; True may attend.
       model_params: what the scheme shares between layers, instead of the layer's own.
       dropout_key: draws the dropout; without one nothing is dropped.
@@ -197,17 +190,14 @@ class Attention(nnx.Module):
       TypeError: if the mask is not boolean, or ids are neither integers nor float32.
     """
     keys = layers.side(x_kv, kv_pos, kv_segments, kv_order)
-    out = layers.attention(
-      self.layer,
-      self._params(model_params),
-      self._heads(x, x if x_kv is None else x_kv),
-      Tokens(x, pos, segments, order),
-      keys,
-      mask=mask,
-      sinks=self._sinks(),
-      dropout_key=dropout_key,
-    )
-    return self.out(out)
+    queries, params = Tokens(x, pos, segments, order), self._params(model_params)
+    rest = {'mask': mask, 'sinks': self._sinks(), 'dropout_key': dropout_key}
+    if past is not None:
+      both = recurrence.joined(past, queries, keys)
+      heads = self._heads(x, both.x)
+      return self.out(recurrence.attention(self.layer, params, heads, both, **rest))
+    heads = self._heads(x, x if x_kv is None else x_kv)
+    return self.out(layers.attention(self.layer, params, heads, queries, keys, **rest))
 
   def init_cache(
     self,

@@ -10,7 +10,7 @@ import jax
 import numpy as np
 from flax import nnx
 
-from posjax.experiment.sharding import put_batch, put_whole
+from posjax.experiment.sharding import put_batch, put_state, put_whole
 from posjax.experiment.tasks import Batch, Task
 
 MEANS = ('loss', 'accuracy', 'token_accuracy', 'greedy_accuracy', 'greedy_token_accuracy')
@@ -98,9 +98,8 @@ def unseen(scores: Sequence[Score]) -> Score | None:
 
 
 def _scored(task: Task, graph: Any, state: Any, length: int, mesh, key) -> Score:
-  batches = task.eval_batches(length)
   try:
-    totals = _totals(task, graph, state, batches, mesh, key)
+    totals = _totals(task, graph, state, length, mesh, key)
   except ValueError as error:  # raised while tracing: a declared length that ids do not fit in
     return Score(length, np.nan, np.nan, 0, np.full(1, np.nan), refused=str(error))
   loss, weight, right, right_answers, answers = totals
@@ -149,38 +148,51 @@ def check_first(task: Task, graph: Any, state: Any, batch: Batch, mesh) -> None:
     ValueError: if an untrained model has no loss for a training batch.
   """
   key = jax.random.key(0)
-  loss, *_ = _scorer(task.losses, task.exact)(graph, state, put_batch(batch, mesh), key)
-  if not np.isfinite(loss).all():
-    raise ValueError(
-      'An untrained model has a loss that is not a number: rows of the training length hold '
-      'positions beyond a table of the scheme.'
-    )
-
-
-def _totals(task: Task, graph, state, batches: Iterable[Batch], mesh, key):
   score = _scorer(task.losses, task.exact)
-  sums = (np.zeros(()),) * 5
-  for i, batch in enumerate(batches):
-    new = score(graph, state, put_whole(batch, mesh), jax.random.fold_in(key, i))
+  batches, what = [put_batch(batch, mesh)], 'rows of the training length'
+  if task.recurrence is not None:
+    past, what = put_state(task.recurrence.start, mesh), 'streams'
+    last = batches[0]['positions'] + (task.recurrence.furthest - batches[0]['positions'].max())
+    batches = [
+      {**batches[0], 'positions': pos, 'past': past} for pos in (batches[0]['positions'], last)
+    ]
+  for each in batches:
+    if not np.isfinite(score(graph, state, each, key)[0][0]).all():
+      raise ValueError(
+        f'An untrained model has a loss that is not a number: {what} hold positions beyond a table '
+        'of the scheme.'
+      )
+
+
+def _totals(task: Task, graph, state, length: int, mesh, key):
+  score = _scorer(task.losses, task.exact)
+  sums, past, memory = (np.zeros(()),) * 5, {}, task.recurrence
+  for i, whole in enumerate(task.eval_batches(length)):
+    batch = put_whole(whole, mesh)
+    if memory is not None and not past:
+      graph, rows = _structure(memory.model_at(length)), len(batch['inputs'])
+      past = {'past': put_state(lambda rows=rows: memory.start_at(rows, length), mesh)}
+    new, after = score(graph, state, {**batch, **past}, jax.random.fold_in(key, i))
+    past = past and {'past': after}
     sums = tuple(a + np.asarray(b, np.float64) for a, b in zip(sums, new, strict=True))
   return sums
 
 
 @functools.cache
 def _scorer(losses, exact: bool):
-  """A jitted function to sums over a batch.
+  """A jitted function to sums over a batch, and to what is remembered after it.
 
   Loss and weight by position, right tokens, right answers, and answers (if those are scored).
   """
 
   @functools.partial(jax.jit, static_argnames='graph')
   def score(graph, state, batch, key):
-    loss, weights, correct = losses(nnx.merge(graph, state), batch, key, None)
+    loss, weights, correct, past = losses(nnx.merge(graph, state), batch, key, None)
     sums = (loss * weights).sum(0), weights.sum(0), (correct * weights).sum()
     if not exact:
-      return (*sums, 0.0, 0.0)
+      return (*sums, 0.0, 0.0), past
     answered = weights.sum(1) > 0
     right = (correct * weights).sum(1) == weights.sum(1)
-    return (*sums, (right & answered).sum(), answered.sum())
+    return (*sums, (right & answered).sum(), answered.sum()), past
 
   return score

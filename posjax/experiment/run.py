@@ -74,7 +74,7 @@ def setup(config: ConfigDict, workdir: str | Path, schemes: Sequence[posjax.Sche
   transform = optimizer.make(config.steps, **config.optimizer)
   task = make_task(config, workdir, schemes)
   graph, state = training.create(task, transform, mesh, config.seed)
-  step = training.make_step(task, graph, transform, config.seed)
+  step = training.make_step(task, graph, transform, config.seed, mesh)
   data = iter(task.train_batches(jax.process_index(), jax.process_count()))
   first = next(iter(task.train_batches(jax.process_index(), jax.process_count())))
   check_first(task, graph, nnx.merge_state(state.params, state.rest), first, mesh)

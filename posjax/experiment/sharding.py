@@ -7,7 +7,7 @@ communication (jax.jit with NamedSharding: what pjit became).
 
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import jax
@@ -15,6 +15,8 @@ import numpy as np
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 
 AXES = ('data', 'fsdp', 'tensor')
+
+_ROWS = ('data', 'fsdp')  # of a batch
 
 # Name, and the axes of the LAST dimensions; stacked layers have one more in front.
 _RULES = (
@@ -25,6 +27,8 @@ _RULES = (
   (r"(up|gate)'\].*kernel'\]", ('fsdp', 'tensor')),
   (r"down'\].*kernel'\]", ('tensor', 'fsdp')),
   (r"readout'\].*kernel'\]", ('fsdp', 'tensor')),
+  (r'past\W+inputs', (_ROWS, None, None)),
+  (r'past\W+(pos|segments)', (_ROWS, None)),
 )
 
 
@@ -58,9 +62,15 @@ def of_state(state: Any, mesh: Mesh) -> Any:
   return jax.tree_util.tree_map_with_path(one, state)
 
 
+def put_state(make: Callable[[], Any], mesh: Mesh) -> Any:
+  """Makes a tree of arrays where it will live; `past` is its name."""
+  shardings = of_state({'past': jax.eval_shape(make)}, mesh)['past']
+  return jax.jit(make, out_shardings=shardings)()
+
+
 def put_batch(batch: Mapping[str, np.ndarray], mesh: Mesh) -> dict[str, jax.Array]:
   """This host's rows of a batch, as global arrays cut along the rows."""
-  rows = NamedSharding(mesh, PartitionSpec(('data', 'fsdp')))
+  rows = NamedSharding(mesh, PartitionSpec(_ROWS))
   return {
     name: jax.make_array_from_process_local_data(rows, value) for name, value in batch.items()
   }
@@ -100,10 +110,12 @@ def _spec(name: str, shape: tuple[int, ...], mesh: Mesh) -> PartitionSpec:
     if re.search(pattern, name) and len(shape) >= len(axes):
       axes = (None,) * (len(shape) - len(axes)) + axes
       for size, axis in zip(shape, axes, strict=True):
-        if axis and size % mesh.shape[axis]:
+        names = (axis,) if isinstance(axis, str) else axis or ()
+        parts = math.prod(mesh.shape[name] for name in names)
+        if size % parts:
           raise ValueError(
-            f'{name} has shape {shape}, of which {size} cannot be divided over '
-            f'{mesh.shape[axis]} devices of the {axis} axis.'
+            f'{name} has shape {shape}, of which {size} cannot be divided over {parts} devices of '
+            f'the {axis} axis.'
           )
       return PartitionSpec(*axes)
   return PartitionSpec()

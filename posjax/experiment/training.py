@@ -21,11 +21,13 @@ class State(NamedTuple):
     params: what the optimizer trains.
     rest: a scheme's constants, and BatchNorm's statistics.
     optimizer: optax's state.
+    past: what the model remembers of the streams that it reads; None where it does not.
   """
 
   params: Any
   rest: Any
   optimizer: Any
+  past: Any = None
 
 
 def create(
@@ -37,7 +39,8 @@ def create(
   def arrays(seed):
     rngs = nnx.Rngs(jax.random.key(seed))
     kept['graph'], params, rest = nnx.split(task.model(rngs), nnx.Param, ...)
-    return State(params, rest, optimizer.init(params))
+    past = None if task.recurrence is None else task.recurrence.start()
+    return State(params, rest, optimizer.init(params), past)
 
   shardings = sharding.of_state(jax.eval_shape(arrays, seed), mesh)
   state = jax.jit(arrays, out_shardings=shardings)(seed)
@@ -59,27 +62,38 @@ def finite(loss: jax.Array, step: int) -> float:
   return value
 
 
-def make_step(task: Task, graph: Any, optimizer: optax.GradientTransformation, seed: int):
+def make_step(
+  task: Task,
+  graph: Any,
+  optimizer: optax.GradientTransformation,
+  seed: int,
+  mesh: Mesh | None = None,
+):
   """`(state, batch, step) -> (state, loss)`, jitted; the old state's memory is used again.
 
   All randomness is a function of the seed and the step, so a resumed run draws what it would have.
-  The seed is an argument of what is compiled: runs that differ in it alone share a program.
+  The seed is an argument of what is compiled: runs that differ in it alone share a program. With a
+  mesh, what is remembered stays where it was: its rows with those of the batch.
   """
 
   def loss_of(params, rest, batch, key):
     model = nnx.merge(graph, params, rest)
     ids_key, train_key = jax.random.split(key)
-    loss = mean_loss(task.losses(model, batch, ids_key, train_key))
-    return loss, nnx.state(model, nnx.Not(nnx.Param))
+    losses = task.losses(model, batch, ids_key, train_key)
+    return mean_loss(losses), (nnx.state(model, nnx.Not(nnx.Param)), losses.past)
 
   @functools.partial(jax.jit, donate_argnums=0)
   def step(state: State, batch, index, seed):
     key = jax.random.fold_in(jax.random.key(seed), index)
-    (loss, rest), grads = jax.value_and_grad(loss_of, has_aux=True)(
+    batch = batch if state.past is None else {**batch, 'past': state.past}
+    (loss, (rest, past)), grads = jax.value_and_grad(loss_of, has_aux=True)(
       state.params, state.rest, batch, key
     )
+    if mesh is not None and past is not None:
+      places = sharding.of_state({'past': past}, mesh)['past']
+      past = jax.lax.with_sharding_constraint(past, places)
     updates, opt_state = optimizer.update(grads, state.optimizer, state.params)
-    return State(optax.apply_updates(state.params, updates), rest, opt_state), loss
+    return State(optax.apply_updates(state.params, updates), rest, opt_state, past), loss
 
   return functools.partial(step, seed=seed)
 

@@ -17,7 +17,7 @@ from collections.abc import Callable
 
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Num, Shaped
+from jaxtyping import Array, Float, Inexact, Num, Shaped
 
 from posjax.angles import angles, frequencies
 from posjax.scheme import Scheme
@@ -26,11 +26,11 @@ SHIFT_INVARIANT = True
 
 
 def rotate(
-  x: Float[Array, '*B T H D'],
+  x: Inexact[Array, '*B T H D'],
   angle: Float[Array, '*B T half'],
   interleaved: bool = False,
   attention_factor: float = 1.0,
-) -> Float[Array, '*B T H D']:
+) -> Inexact[Array, '*B T H D']:
   """Turns the first 2 * half numbers of each head, pair by pair; the rest stay.
 
   Args:

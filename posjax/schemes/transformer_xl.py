@@ -24,7 +24,7 @@ Without the clamp it is no partner for what turns heads (RoPE): that would turn 
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, Num
+from jaxtyping import Array, Float, Inexact, Num
 
 from posjax.angles import angles, frequencies
 from posjax.heads import product
@@ -37,8 +37,8 @@ SHIFT_INVARIANT = True
 
 
 def turned(
-  coefficients: Float[Array, '*B T H M'], angle: Float[Array, '*B T half']
-) -> Float[Array, '*B T H M']:
+  coefficients: Inexact[Array, '*B T H M'], angle: Float[Array, '*B T half']
+) -> Inexact[Array, '*B T H M']:
   """One side of coefficients . R(distance): its product with `phase` of the other side.
 
   sin(a - b) and cos(a - b) are sums of products, so turned(c, a) . phase(b) = c . R(a - b).
@@ -68,12 +68,12 @@ def phase(angle: Float[Array, '*B T half']) -> Float[Array, '*B T M']:
 
 
 def widened_query(
-  q: Float[Array, '*B T H D'],
+  q: Inexact[Array, '*B T H D'],
   u: Float[Array, 'H D'],
   v: Float[Array, 'H D'],
   w_r: Float[Array, 'M H D'],
   angle: Float[Array, '*B T half'],
-) -> Float[Array, '*B T H Wider']:
+) -> Inexact[Array, '*B T H Wider']:
   """[q + u, turned((q + v) . W_R)]: its product with [k, phase] has all four terms.
 
   Args:
@@ -96,8 +96,8 @@ def widened_query(
 
 
 def with_phase(
-  x: Float[Array, '*B T H D'], angle: Float[Array, '*B T half']
-) -> Float[Array, '*B T H Wider']:
+  x: Inexact[Array, '*B T H D'], angle: Float[Array, '*B T half']
+) -> Inexact[Array, '*B T H Wider']:
   """[x, phase]: heads, such as the keys, and where they stand, the same for all heads.
 
   Example:
@@ -133,7 +133,7 @@ def table(
   return jnp.einsum('nm,mhd->hnd', code, w_r)
 
 
-def _plus(q: Float[Array, '*B T H D'], vector: Float[Array, 'H D']) -> Float[Array, '*B T H D']:
+def _plus(q: Inexact[Array, '*B T H D'], vector: Float[Array, 'H D']) -> Inexact[Array, '*B T H D']:
   """q + vector, in float32 at least."""
   wide = jnp.promote_types(q.dtype, jnp.float32)
   return q.astype(wide) + vector.reshape((1,) * (q.ndim - 2) + vector.shape)

@@ -5,15 +5,17 @@ repeating pattern.
 """
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 from flax import nnx
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Float, Inexact, Int
 
 from posjax.cache import Cache
+from posjax.experiment.models.past import remembered
+from posjax.layer import Tokens
 from posjax.nnx import Attention
 from posjax.scheme import Ids, Params, PRNGKey, Scheme
 
@@ -51,6 +53,20 @@ class FeedForward(nnx.Module):
     return self.down(hidden)
 
 
+class Parts(NamedTuple):
+  """What blocks are made of: constructors with the signatures of these.
+
+  Attributes:
+    attention: of self-attention.
+    feed_forward: of the feed-forward layer.
+    norm: `(name) -> (width, rngs=) -> module`.
+  """
+
+  attention: Callable[..., Attention] = Attention
+  feed_forward: Callable[..., nnx.Module] = FeedForward
+  norm: Callable[[str], Callable[..., nnx.Module]] = lambda name: named(nnx, name, 'norm')
+
+
 class Block(nnx.Module):
   """Self-attention, cross-attention where there is a memory, feed-forward; each with its norm."""
 
@@ -70,10 +86,11 @@ class Block(nnx.Module):
     gated: bool,
     dropout_rate: float,
     rngs: nnx.Rngs,
+    parts: Parts = Parts(),  # noqa: B008 (immutable)
   ):
-    make_norm = named(nnx, norm, 'norm')
+    make_norm = parts.norm(norm)
     heads = {'num_kv_heads': num_kv_heads, 'dropout_rate': dropout_rate, 'rngs': rngs}
-    self.attention = Attention(
+    self.attention = parts.attention(
       width,
       num_heads,
       layer.scheme,
@@ -83,14 +100,14 @@ class Block(nnx.Module):
       **heads,
     )
     self.cross = Attention(width, num_heads, **heads) if cross else None
-    self.feed_forward = FeedForward(width, ff_width, activation, gated, rngs=rngs)
+    self.feed_forward = parts.feed_forward(width, ff_width, activation, gated, rngs=rngs)
     self.norms = nnx.List([make_norm(width, rngs=rngs) for _ in range(3 if cross else 2)])
     self.pre_norm = pre_norm
     self.dropout_rate = dropout_rate
 
   def __call__(
     self,
-    x: Float[Array, 'B T M'],
+    x: Inexact[Array, 'B T M'],
     ids: Ids,
     *,
     segments: Int[Array, 'B T'] | None = None,
@@ -98,7 +115,8 @@ class Block(nnx.Module):
     model_params: Params = None,
     train_key: PRNGKey | None = None,
     cache: Cache | None = None,
-  ) -> tuple[Float[Array, 'B T M'], Cache | None]:
+    past: Tokens | None = None,
+  ) -> tuple[Inexact[Array, 'B T M'], Cache | None]:
     """Returns the tokens' next state, and the cache with them where one is given.
 
     Raises:
@@ -109,6 +127,9 @@ class Block(nnx.Module):
 
     def attend(y):
       nonlocal cache
+      if past is not None:
+        x = normalize(self.norms[0], past.x, past.segments, None) if self.pre_norm else past.x
+        return self.attention(y, ids, past=past._replace(x=x), dropout_key=keys[0], **tokens)
       if cache is None:
         order = jnp.arange(y.shape[1], dtype=jnp.int32)
         return self.attention(y, ids, order=order, dropout_key=keys[0], **tokens)
@@ -166,34 +187,44 @@ class Stack(nnx.Module):
 
   def __call__(
     self,
-    x: Float[Array, 'B T M'],
+    x: Inexact[Array, 'B T M'],
     ids: Sequence[Ids],
     *,
     model_params: Sequence[Params],
     train_key: PRNGKey | None = None,
     caches: tuple[Cache, ...] | None = None,
+    past: Sequence[Tokens] | None = None,
     **tokens: Any,
-  ) -> tuple[Float[Array, 'B T M'], tuple[Cache, ...] | None]:
-    """Runs all layers. `ids`, `model_params` and `caches` hold one entry per pattern layer."""
+  ) -> tuple[Inexact[Array, 'B T M'], tuple[Any, ...] | None]:
+    """Runs all layers. `ids`, `model_params`, `caches` and `past` hold one entry per pattern layer.
+
+    With `past`, whose `x` are stacked like the layers, it returns what to remember in their place.
+    """
     graph, state = nnx.split(self.periods)
+    inputs = None if past is None else tuple(each.x for each in past)
 
     def period(x, sliced):
-      state, key, caches = sliced
+      state, key, caches, inputs = sliced
       blocks, after = nnx.merge(graph, state), []
       for i, (block, one, params) in enumerate(zip(blocks, ids, model_params, strict=True)):
-        cache = None if caches is None else caches[i]
-        block_key = None if key is None else jax.random.fold_in(key, i)
-        x, cache = block(x, one, model_params=params, train_key=block_key, cache=cache, **tokens)
-        after.append(cache)
-      return x, (nnx.state(blocks, nnx.BatchStat), None if caches is None else tuple(after))
+        own: dict[str, Any] = {'train_key': None if key is None else jax.random.fold_in(key, i)}
+        if past is not None:
+          own['past'] = past[i]._replace(x=inputs[i])
+          after.append(remembered(inputs[i], x))
+        if caches is not None:
+          own['cache'] = caches[i]
+        x, cache = block(x, one, model_params=params, **own, **tokens)
+        if caches is not None:
+          after.append(cache)
+      return x, (nnx.state(blocks, nnx.BatchStat), tuple(after))
 
     keys = None if train_key is None else jax.random.split(train_key, self.repeats)
     body = jax.checkpoint(period) if self.remat else period
-    x, (statistics, caches) = jax.lax.scan(
-      body, x, (state, keys, caches), unroll=min(self.unroll, self.repeats)
+    x, (statistics, after) = jax.lax.scan(
+      body, x, (state, keys, caches, inputs), unroll=min(self.unroll, self.repeats)
     )
     nnx.update(self.periods, statistics)
-    return x, caches
+    return x, after or None
 
   def init_cache(self, batch: int, capacity: int) -> tuple[Cache, ...]:
     """Empty caches, stacked like the layers: one entry per pattern layer."""

@@ -11,10 +11,10 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 from flax import nnx
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Float, Inexact, Int
 
 from posjax.cache import Cache
-from posjax.experiment.models.blocks import Layer, Memory, Stack, named, normalize
+from posjax.experiment.models.blocks import Layer, Memory, Parts, Stack, normalize
 from posjax.nnx import Parameters
 from posjax.scheme import Dims, Ids, PRNGKey, Scheme
 
@@ -46,6 +46,8 @@ class Transformer(nnx.Module):
   Raises:
     ValueError: if sizes do not divide, or a name is unknown.
   """
+
+  parts = Parts()
 
   def __init__(
     self,
@@ -96,9 +98,10 @@ class Transformer(nnx.Module):
       dropout_rate=dropout_rate,
       remat=remat,
       unroll=unroll,
+      parts=self.parts,
       rngs=rngs,
     )
-    self.norm = named(nnx, norm, 'norm')(width, rngs=rngs) if pre_norm else None
+    self.norm = self.parts.norm(norm)(width, rngs=rngs) if pre_norm else None
     self.readout = None if tied else nnx.Linear(width, vocab, use_bias=False, rngs=rngs)
     self.dropout_rate = dropout_rate
 
@@ -136,7 +139,7 @@ class Transformer(nnx.Module):
     memory: Memory | None = None,
     ids_key: PRNGKey | None = None,
     train_key: PRNGKey | None = None,
-  ) -> Float[Array, 'B T M']:
+  ) -> Inexact[Array, 'B T M']:
     """The last layer's output, normed: as `__call__`, without the readout."""
     ids = self.ids(jnp.broadcast_to(pos, (tokens.shape[0], *pos.shape[-1:])), ids_key)
     x, _ = self._run(tokens, ids, None, segments, memory, train_key)
@@ -171,8 +174,28 @@ class Transformer(nnx.Module):
     x, after = self._run(tokens, ids, caches, segments, memory, None)
     return self._logits(x), after
 
-  def _run(self, tokens, ids, caches, segments, memory, train_key) -> tuple[Any, Any]:
+  def _run(self, tokens, ids, caches, segments, memory, train_key, past=None) -> tuple[Any, Any]:
     shared = [parameters() for parameters in self.shared]
+    x = self._embed(tokens, ids if past is None else self._embedded_at(ids), shared)
+    keys = (None, None) if train_key is None else jax.random.split(train_key)
+    x = nnx.Dropout(self.dropout_rate)(x, deterministic=train_key is None, rngs=keys[0])
+    x, after = self.stack(
+      x,
+      [ids[i] for i in self.which],
+      model_params=[shared[i] for i in self.which],
+      train_key=keys[1],
+      caches=caches,
+      past=past,
+      segments=segments,
+      memory=memory,
+    )
+    return x if self.norm is None else normalize(self.norm, x, segments, train_key), after
+
+  def _embedded_at(self, ids):
+    """Ids for place 1 in a segment of a stream."""
+    return ids
+
+  def _embed(self, tokens, ids, shared):
     x = self.embedding(tokens) * self.embedding.features**0.5
     for scheme, params, one in zip(self.schemes, shared, ids, strict=True):
       x = scheme.embed(params, x, tokens, one)  # place 1
@@ -181,18 +204,7 @@ class Transformer(nnx.Module):
         'The scheme makes complex embeddings, but the layers of this model are real: they would '
         'lose the imaginary parts. Complex ones are in posjax.experiment.models.complex_layers.'
       )
-    keys = (None, None) if train_key is None else jax.random.split(train_key)
-    x = nnx.Dropout(self.dropout_rate)(x, deterministic=train_key is None, rngs=keys[0])
-    x, caches = self.stack(
-      x,
-      [ids[i] for i in self.which],
-      model_params=[shared[i] for i in self.which],
-      train_key=keys[1],
-      caches=caches,
-      segments=segments,
-      memory=memory,
-    )
-    return x if self.norm is None else normalize(self.norm, x, segments, train_key), caches
+    return x
 
   def _logits(self, x):
     return self.embedding.attend(x) if self.readout is None else self.readout(x)

@@ -26,11 +26,32 @@ class Losses(NamedTuple):
     loss: nats per token.
     weights: 1 where a token counts, 0 where it does not.
     correct: 1 where the most likely token is the right one.
+    past: what the model remembers after the batch, where the batch has a `past`.
   """
 
   loss: Float[Array, 'B T']
   weights: Float[Array, 'B T']
   correct: Float[Array, 'B T']
+  past: Any = None
+
+
+class Recurrence(NamedTuple):
+  """What a task adds whose model remembers: batches are then segments of streams, in order.
+
+  The `losses` find in `batch['past']` what is remembered, and return what is after the batch.
+
+  Attributes:
+    start: `() -> past`: nothing remembered yet, of the streams to train on.
+    start_at: `(rows, length) -> past`: the same for `eval_batches(length)` of so many rows.
+    model_at: `(length) -> (rngs) -> model`, the model that is scored at an evaluation length, with
+      the parameters of the trained one.
+    furthest: the largest position in a stream to train on.
+  """
+
+  start: Callable[[], Any]
+  start_at: Callable[[int, int], Any]
+  model_at: Callable[[int], Callable[[nnx.Rngs], nnx.Module]]
+  furthest: int
 
 
 class Task(NamedTuple):
@@ -56,6 +77,8 @@ class Task(NamedTuple):
       folder keeps it, and a run that goes on there gives it back as the argument `vocabulary`.
     ask: `(model, text, key) -> text`: what a trained model says to a text; None where it cannot be
       asked.
+    recurrence: how its model remembers; None where it does not. The lengths are then how many
+      tokens each one sees in a layer, itself included.
   """
 
   facts: Mapping[str, str]
@@ -73,6 +96,7 @@ class Task(NamedTuple):
   restated: Mapping[str, Callable[[float], float]] = MappingProxyType({})
   vocabulary: Mapping[str, Any] | None = None
   ask: Callable[[Any, str, PRNGKey], str] | None = None
+  recurrence: Recurrence | None = None
 
 
 def names() -> tuple[str, ...]:

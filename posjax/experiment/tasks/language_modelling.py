@@ -9,6 +9,9 @@ tokens spell, which compare between vocabularies.
 With `eval_window`, each length is scored once more with the same weights, every layer attending to
 the last L tokens only: what a scheme gains beyond that is gained from far tokens, and what it loses
 is lost to them. (Through several layers, what lies further back than L still has its influence.)
+
+With `memory`, the model reads streams of text in segments of L tokens and remembers
+(`recurrence.py`): lengths of evaluation are then what each token sees in a layer.
 """
 
 import functools
@@ -21,12 +24,24 @@ import jax.numpy as jnp
 import numpy as np
 from flax import nnx
 
+import posjax
 from posjax.experiment.data.corpus import Corpus, held_out_windows, named, read
 from posjax.experiment.data.pipeline import batches
+from posjax.experiment.data.streams import join
 from posjax.experiment.data.vocabulary import Vocabulary
 from posjax.experiment.generate import generate
 from posjax.experiment.losses import next_token
+from posjax.experiment.models.complex_transformer import ComplexTransformer, is_complex
+from posjax.experiment.models.recurrent import RecurrentTransformer
 from posjax.experiment.models.transformer import Transformer
+from posjax.experiment.recurrence import (
+  Memory,
+  Streams,
+  check,
+  recurrence,
+  segments,
+  train_segments,
+)
 from posjax.experiment.tasks import Batch, Task
 from posjax.scheme import Scheme
 
@@ -51,11 +66,15 @@ def task(
   tokens: str = 'bytes',
   vocab_size: int | None = None,
   vocabulary: Stored | None = None,
+  memory: int = 0,
+  eval_lengths: Sequence[int] = (),
+  eval_segment: int | None = None,
+  eval_scheme: str | None = None,
 ) -> Task:
   """A decoder on text.
 
   Args:
-    scheme: one scheme, or a repeating pattern.
+    scheme: one scheme, or a repeating pattern; where it makes complex embeddings, layers are so.
     model: arguments of `Transformer`.
     seed: of the data's order.
     batch_size: rows per step, all hosts together.
@@ -70,6 +89,12 @@ def task(
     tokens: 'bytes', 'characters', 'words' or 'sentencepiece'.
     vocab_size: how many tokens there are, as in `data.vocabulary.learn`.
     vocabulary: one that an earlier run stored; by default it is learned from the training text.
+    memory: tokens that each layer remembers of the segments before, in training; 0 is none, and
+      rows are then packed and shuffled.
+    eval_lengths: with a memory, instead of `eval_factors`, lengths that rise.
+    eval_segment: with a memory, tokens that evaluation reads at once; by default `length`.
+    eval_scheme: with a memory, the scheme of evaluation, with the parameters of the trained one:
+      as with a clamp on distances.
 
   Raises:
     ValueError: if a number is out of range, the text is too short for an evaluation length, or it
@@ -80,11 +105,20 @@ def task(
       'eval_window compares with a sliding window, so model.window must be None, but got '
       f'{model["window"]}.'
     )
-  lengths = evaluation_lengths(length, eval_factors)
+  other = posjax.get(eval_scheme) if eval_scheme else None
+  remembers = Memory(memory, eval_segment, other)
+  check(remembers, model, eval_window, eval_lengths)
+  lengths = tuple(eval_lengths) or evaluation_lengths(length, eval_factors)
   corpus = read(data, tokens, vocab_size, vocabulary)
   spelling = corpus.vocabulary
-  held_out = held_out_windows(corpus, max(lengths), eval_tokens)
-  scored = np.concatenate([window['targets'].ravel() for window in held_out])
+  gap = spelling.encode(spelling.separator)
+  text = Streams(join(corpus.train, gap), join(corpus.held_out, gap)) if memory else None
+  if text is not None:
+    with named(data):
+      held_out = segments(text, eval_segment or length, batch_size, max(lengths), eval_tokens)
+  else:
+    held_out = held_out_windows(corpus, max(lengths), eval_tokens)
+  scored = np.concatenate([counted(window) for window in held_out])
   speak = functools.partial(say, spelling)
   prompt_tokens(spelling, prompt)  # what cannot be said at the end should fail here
 
@@ -95,16 +129,22 @@ def task(
       return batches(corpus.train, **sizes, **shard, seed=seed, encode=np.asarray)
 
   def eval_batches(each):
+    if text is not None:
+      return held_out
     return cut(held_out, each, rows=max(batch_size * length // each, 1))
 
-  def make(arguments, rngs):
-    return Transformer(spelling.size, scheme, rngs=rngs, **arguments)
+  all_schemes = (scheme,) if isinstance(scheme, Scheme) else scheme
+
+  def make(arguments, rngs, other=None):
+    made = RecurrentTransformer if memory else Transformer
+    made = ComplexTransformer if any(map(is_complex, all_schemes)) else made
+    return made(spelling.size, other or scheme, rngs=rngs, **arguments)
 
   unit, per_nat = UNITS.get(spelling.unit, (f'nats per {spelling.unit}', 1.0))
   return Task(
     facts=facts(corpus, scored),
     model=lambda rngs: make(model, rngs),
-    train_batches=train_batches,
+    train_batches=train_segments(text, length, batch_size) if text else train_batches,
     losses=next_token,
     lengths=lengths,
     eval_batches=eval_batches,
@@ -116,7 +156,13 @@ def task(
     restated=restated(spelling, scored),
     vocabulary=spelling.stored,
     ask=lambda model, text, key: speak(model, text, sample_length, key),
+    recurrence=recurrence(make, model, remembers, text, length, batch_size) if text else None,
   )
+
+
+def counted(batch: Batch) -> np.ndarray:
+  """The targets that count."""
+  return batch['targets'][batch.get('weights', batch['segments']) > 0]
 
 
 def facts(corpus: Corpus, scored: np.ndarray) -> dict[str, str]:
