@@ -3,8 +3,8 @@
 from pathlib import Path
 
 _HELD_OUT_ONE_IN = 20
-_TRAIN = frozenset({'train'})
-_HELD_OUT = frozenset({'dev', 'val', 'valid', 'validation'})
+TRAIN = frozenset({'train'})
+HELD_OUT = frozenset({'dev', 'val', 'valid', 'validation'})
 
 
 def read(path: str) -> tuple[tuple[bytes, ...], tuple[bytes, ...]]:
@@ -31,7 +31,7 @@ def read(path: str) -> tuple[tuple[bytes, ...], tuple[bytes, ...]]:
   """
   place = Path(path).expanduser()
   if place.is_dir():
-    return _documents(place, _TRAIN), _documents(place, _HELD_OUT)
+    return _documents(place, TRAIN), _documents(place, HELD_OUT)
   if not place.is_file():
     raise FileNotFoundError(f'file:PATH expects a file or a folder, but nothing is at {place}.')
   content = _content(place)
