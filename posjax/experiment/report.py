@@ -78,7 +78,9 @@ def _columns(task: Task) -> dict[str, Callable[[Score], str]]:
 
   columns: dict[str, Callable[[Score], str]] = {task.unit: lambda score: f'{score.loss:.3f}'}
   columns['right answers' if task.exact else 'right'] = share('accuracy')
-  if task.exact:
+  if task.learned_batches is not None:  # one answer a row
+    columns['right in training'] = share('training_accuracy')
+  elif task.exact:
     columns['right tokens'] = share('token_accuracy')
   if task.continued is not None:
     columns['greedy tokens'] = share('greedy_token_accuracy')

@@ -111,12 +111,14 @@ def summarize(
   rows = {key: _row(group, results, thresholds) for key, group in groups.items()}
   rows = [_compared(row, rows[baseline, str(row.axes)], baseline, exact) for row in rows.values()]
   unit = '% of answers right' if exact else finished[0]['unit']
-  return Summary(tuple(rows), baseline, exact, unit, _threshold(exact, thresholds))
+  learned = _threshold(finished[0], thresholds)
+  return Summary(tuple(rows), baseline, exact, unit, learned)
 
 
-def _threshold(exact: bool, thresholds: Mapping[str, float]) -> str:
-  if exact:
-    return f'at least {100 * thresholds["learned_accuracy"]:g} % of the answers of training length'
+def _threshold(result: Result, thresholds: Mapping[str, float]) -> str:
+  if result['exact']:
+    asked = 'of training length' if _in_training(result) is None else 'to training texts'
+    return f'at least {100 * thresholds["learned_accuracy"]:g} % of the answers {asked}'
   share = 100 * thresholds['learned_share']
   return f'at least {share:g} % of the untrained loss gone at the training length'
 
@@ -131,11 +133,18 @@ def judge(result: Result, seed: int, thresholds: Mapping[str, float]) -> Judged:
   if trained is None:
     learned = False
   elif exact:
-    learned = trained >= 100 * thresholds['learned_accuracy']
+    known = _in_training(result)
+    learned = (trained if known is None else known) >= 100 * thresholds['learned_accuracy']
   else:
     learned = 1 - trained / result['untrained'] >= thresholds['learned_share']
   why = {score['length']: score['why'] for score in scores if score['why']}
   return Judged(seed, learned, trained, _mean(unseen or [trained]), quality, why, result)
+
+
+def _in_training(result: Result) -> float | None:
+  """Right answers to rows of the training itself, in percent; None where those are not asked."""
+  share = result['scores'][0].get('training_accuracy')
+  return None if share is None else 100 * share
 
 
 def _quality(score: Mapping[str, Any], exact: bool) -> float | None:
