@@ -3,7 +3,7 @@
 import functools
 import sys
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -118,7 +118,9 @@ def batch(texts: Sequence[Text], width: int, rows: int | None = None) -> Batch:
     [B, T], 0 in the padding; `labels` [B, 1]; and `weights`, float32 [B, 1], 1 for a text.
   """
   rows = len(texts) if rows is None else rows
-  made = {name: np.zeros((rows, width), np.int32) for name in ('inputs', 'positions', 'segments')}
+  made: dict[str, Any] = {
+    name: np.zeros((rows, width), np.int32) for name in ('inputs', 'positions', 'segments')
+  }
   made['labels'], made['weights'] = np.zeros((rows, 1), np.int32), np.zeros((rows, 1), np.float32)
   for row, text in enumerate(texts):
     count = len(text.tokens)

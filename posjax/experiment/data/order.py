@@ -6,7 +6,7 @@ which is first. For trying out, where there is no data.
 
 import numpy as np
 
-WORDS = tuple('and but day eye far get hot ice joy key low map now oak pen red sun tea'.split())
+WORDS = tuple(f'word{number}' for number in range(20))
 FIRST, SECOND = 'one', 'two'
 LABELS = ('before', 'after')
 _COUNTS = (2048, 256)
@@ -17,8 +17,8 @@ def examples() -> tuple[list[tuple[str, str, str]], list[tuple[str, str, str]]]:
   """The same texts every time: training ones and held-out ones, (label, text, where).
 
   Example:
-    >>> examples()[0][0]
-    ('after', 'two and oak red one tea far low now', 'synthetic:order, text 1')
+    >>> examples()[0][5]
+    ('after', 'word11 two word19 one', 'synthetic:order, text 6')
   """
   rng = np.random.default_rng(0)
   texts = [_example(rng, number) for number in range(1, sum(_COUNTS) + 1)]

@@ -90,7 +90,7 @@ class Classifier(nnx.Module):
     self.embedding = nnx.Embed(vocab, width, embedding_init=init, rngs=rngs)
     if vectors is not None:
       self.embedding.embedding[...] = jnp.asarray(vectors)
-    self.dropout_rate, self.attends = dropout_rate, attends
+    self.dropout_rate = dropout_rate
     if encoder == 'fasttext':
       self.encoder = FastText(field, width, hidden_width, activation=activation, rngs=rngs)
     elif encoder == 'cnn':
@@ -148,9 +148,15 @@ class Classifier(nnx.Module):
     for scheme, params, one in zip(self.schemes, shared, ids, strict=True):
       x = scheme.embed(params, x, tokens, one)  # place 1
     x = dropped(silence(x, real), self.dropout_rate, keys[0])
-    if self.attends:
-      own = {'ids': [ids[i] for i in self.which], 'train_key': keys[1], 'segments': segments}
-      features = self.encoder(x, real, model_params=[shared[i] for i in self.which], **own)
+    if isinstance(self.encoder, TransformerEncoder):
+      features = self.encoder(
+        x,
+        real,
+        ids=[ids[i] for i in self.which],
+        segments=segments,
+        model_params=[shared[i] for i in self.which],
+        train_key=keys[1],
+      )
     else:
       features = self.encoder(x, real)
     return self.readout(real_parts(dropped(features, self.dropout_rate, keys[2])))

@@ -147,10 +147,14 @@ class ComplexStack(nnx.Module):
     segments: Int[Array, 'B T'],
     model_params: list[Params],
     train_key: PRNGKey | None,
-  ) -> Complex[Array, 'B T M']:
-    """Runs all layers; `ids` and `model_params` have one entry per layer of the pattern."""
+  ) -> tuple[Complex[Array, 'B T M'], None]:
+    """Runs all layers; `ids` and `model_params` have one entry per layer of the pattern.
+
+    Returns:
+      The tokens' last state, and no cache.
+    """
     for i, block in enumerate(self.blocks):
       key = None if train_key is None else jax.random.fold_in(train_key, i)
       at = i % len(ids)
       z = block(z, ids[at], segments, model_params[at], key)
-    return z
+    return z, None

@@ -4,7 +4,7 @@ So that an encoder is written once, and is complex where its embeddings are. Rea
 complex ones those of `complex_layers`. N features of complex numbers are 2 N real ones in the end.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
@@ -24,7 +24,9 @@ class Field(NamedTuple):
     dense: `(width, out_width, rngs=) -> layer`, without activation.
     conv: `(width, out_width, kernel_size, rngs=) -> layer`, narrow (no padding).
     norm: `(width, rngs=) -> layer norm`.
-    cells: `(width, hidden_width, rngs=) -> recurrent cell`, by name.
+    rnn: `(width, hidden_width, rngs=) -> recurrent cell`; so are lstm and gru.
+    lstm: with gates and a memory.
+    gru: with gates.
     apply: `(function, x) -> x`: a real function of each number, or of its two parts apart.
     parts: how many real numbers one is.
   """
@@ -32,7 +34,9 @@ class Field(NamedTuple):
   dense: Callable[..., nnx.Module]
   conv: Callable[..., nnx.Module]
   norm: Callable[..., nnx.Module]
-  cells: Mapping[str, Callable[..., nnx.RNNCellBase]]
+  rnn: Callable[..., nnx.RNNCellBase]
+  lstm: Callable[..., nnx.RNNCellBase]
+  gru: Callable[..., nnx.RNNCellBase]
   apply: Callable[[Any, Array], Array]
   parts: int
 
@@ -43,8 +47,9 @@ REAL = Field(
     width, out_width, (kernel_size,), padding='VALID', rngs=rngs
   ),
   norm=nnx.LayerNorm,
-  # The LSTM in which the four gates are one product: the same function, faster.
-  cells={'rnn': nnx.SimpleCell, 'lstm': nnx.OptimizedLSTMCell, 'gru': nnx.GRUCell},
+  rnn=nnx.SimpleCell,
+  lstm=nnx.OptimizedLSTMCell,  # nnx.LSTMCell with its gates in one product: the same, faster
+  gru=nnx.GRUCell,
   apply=lambda function, x: function(x),
   parts=1,
 )
@@ -52,11 +57,9 @@ COMPLEX = Field(
   dense=complex_layers.Dense,
   conv=complex_layers.Conv,
   norm=complex_layers.LayerNorm,
-  cells={
-    'rnn': complex_layers.RNNCell,
-    'lstm': complex_layers.LSTMCell,
-    'gru': complex_layers.GRUCell,
-  },
+  rnn=complex_layers.RNNCell,
+  lstm=complex_layers.LSTMCell,
+  gru=complex_layers.GRUCell,
   apply=complex_layers.apart,
   parts=2,
 )

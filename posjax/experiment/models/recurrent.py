@@ -1,10 +1,12 @@
 """Recurrent encoders of text: plain RNN, LSTM or GRU, in one direction or in both.
 
 Real cells are Flax's, complex ones those of `complex_layers` (Wang et al. 2020,
-https://arxiv.org/abs/1912.12333, eqs. 12-13; the authors' code has a unitary recurrence with modReLU
-in their place). The GRU is the variant in which the reset gate multiplies the recurrent product
-with its bias, as in Flax, PyTorch and cuDNN.
+https://arxiv.org/abs/1912.12333, eqs. 12-13; the authors' code has a unitary recurrence with
+modReLU in their place). The GRU's reset gate multiplies the recurrent product, as in Flax, PyTorch
+and cuDNN, not the state before it.
 """
+
+from typing import Any
 
 import jax.numpy as jnp
 from flax import nnx
@@ -52,9 +54,8 @@ class Recurrent(nnx.Module):
     self.pooling = pool.check(pooling)
     self.features = hidden_width * (2 if bidirectional else 1)
 
-    def one(width, **direction):
-      made = field.cells[cell](width, hidden_width, rngs=rngs)
-      return nnx.RNN(made, rngs=False, **direction)
+    def one(width):
+      return nnx.RNN(getattr(field, cell)(width, hidden_width, rngs=rngs), rngs=False)
 
     def layer(width):
       if not bidirectional:
@@ -68,17 +69,15 @@ class Recurrent(nnx.Module):
     """One vector a row; `real` is False in the padding, at the right."""
     lengths = real.sum(1)
     for layer in self.layers:
-      x = silence(x, real)
-      x = layer(x, seq_lengths=lengths, initial_carry=self._zeros(layer, x))
+      x = self._run(layer, silence(x, real), lengths)
     if self.pooling != 'last' or not self.bidirectional:
       return pool.POOLINGS[self.pooling](x, real)
     forward, backward = jnp.split(x, 2, axis=-1)
     return jnp.concatenate([pool.last(forward, real), pool.first(backward, real)], axis=-1)
 
-  def _zeros(self, layer, x):
-    """The states before the first word. Flax's cells ask for a key, though zeros need none."""
+  def _run(self, layer: Any, x: Array, lengths: Array) -> Array:
+    """The states at all words. Flax's cells ask for a key, though their zeros need none."""
     shape, rngs = (x.shape[0], x.shape[2]), nnx.Rngs(0)
-    if not self.bidirectional:
-      return layer.cell.initialize_carry(shape, rngs)
-    both = (layer.forward_rnn, layer.backward_rnn)
-    return tuple(one.cell.initialize_carry(shape, rngs) for one in both)
+    cells = (layer.forward_rnn, layer.backward_rnn) if self.bidirectional else (layer,)
+    zeros = tuple(one.cell.initialize_carry(shape, rngs) for one in cells)
+    return layer(x, seq_lengths=lengths, initial_carry=zeros if self.bidirectional else zeros[0])

@@ -1,5 +1,7 @@
 """A Transformer encoder of texts, real or complex, pooled to one vector a row."""
 
+from typing import Any
+
 from flax import nnx
 from jaxtyping import Array, Bool, Inexact, Int
 
@@ -47,8 +49,7 @@ class TransformerEncoder(nnx.Module):
   ):
     self.pooling = pool.check(pooling)
     self.features = width
-    self.is_complex = field is COMPLEX
-    block = {
+    block: dict[str, Any] = {
       'width': width,
       'num_heads': num_heads,
       'ff_width': ff_width,
@@ -56,11 +57,16 @@ class TransformerEncoder(nnx.Module):
       'activation': activation,
       'dropout_rate': dropout_rate,
     }
-    if self.is_complex:
+    if field is COMPLEX:
       self.stack = ComplexStack(schemes, num_layers, rngs=rngs, **block)
     else:
       pattern = tuple(Layer(scheme) for scheme in schemes)
-      plain = {'num_kv_heads': None, 'causal': False, 'cross': False, 'gated': False}
+      plain: dict[str, Any] = {
+        'num_kv_heads': None,
+        'causal': False,
+        'cross': False,
+        'gated': False,
+      }
       plain |= {'norm': 'LayerNorm', 'unroll': num_layers}
       self.stack = Stack(pattern, num_layers, rngs=rngs, **block, **plain)
     self.norm = field.norm(width, rngs=rngs) if pre_norm else None
@@ -85,7 +91,10 @@ class TransformerEncoder(nnx.Module):
       model_params: what the schemes share between layers, likewise.
       train_key: random key of dropout.
     """
-    tokens = {'segments': segments, 'model_params': model_params, 'train_key': train_key}
-    out = self.stack(pool.silence(x, real), ids, **tokens)
-    x = out if self.is_complex else out[0]
+    tokens: dict[str, Any] = {
+      'segments': segments,
+      'model_params': model_params,
+      'train_key': train_key,
+    }
+    x, _ = self.stack(pool.silence(x, real), ids, **tokens)
     return pool.POOLINGS[self.pooling](x if self.norm is None else self.norm(x), real)
