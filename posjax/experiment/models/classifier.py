@@ -17,7 +17,7 @@ from posjax.experiment.models.cnn import CNN
 from posjax.experiment.models.fasttext import FastText
 from posjax.experiment.models.fields import COMPLEX, REAL, dropped, real_parts
 from posjax.experiment.models.pooling import silence
-from posjax.experiment.models.recurrent import Recurrent
+from posjax.experiment.models.rnn import Recurrent
 from posjax.experiment.models.transformer_encoder import TransformerEncoder
 from posjax.nnx import Parameters
 from posjax.scheme import Dims, Ids, PRNGKey, Scheme, places

@@ -7,7 +7,7 @@ from jaxtyping import Array, Bool, Inexact, Int
 
 from posjax.experiment.models import pooling as pool
 from posjax.experiment.models.blocks import Layer, Stack
-from posjax.experiment.models.complex_transformer import ComplexStack
+from posjax.experiment.models.complex_encoder import ComplexStack
 from posjax.experiment.models.fields import COMPLEX, Field
 from posjax.scheme import Ids, Params, PRNGKey, Scheme
 

@@ -1,0 +1,375 @@
+"""Encoders of texts: padding changes nothing; each against torch, or loops over float64 numbers."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from flax import nnx
+
+import posjax
+from posjax.experiment.models import pooling
+from posjax.experiment.models.classifier import ENCODERS, Classifier, makes_complex
+from posjax.experiment.models.cnn import CNN
+from posjax.experiment.models.complex_layers import GRUCell
+from posjax.experiment.models.complex_encoder import Block
+from posjax.experiment.models.fasttext import FastText
+from posjax.experiment.models.fields import COMPLEX, REAL
+from posjax.experiment.models.rnn import Recurrent
+from posjax.scheme import Dims
+from tests.loops import error
+
+INPUTS = ('none', 'learned', 'sinusoidal', 'complex_vanilla', 'complex_order')
+SIZES = {
+  'width': 8,
+  'hidden_width': 6,
+  'num_layers': 1,
+  'num_heads': 2,
+  'kernel_sizes': (2, 4),
+  'bidirectional': False,
+  'pooling': 'mean',
+  'pre_norm': True,
+  'activation': 'gelu',
+  'dropout_rate': 0.0,
+}
+FIELDS = {'real': REAL, 'complex': COMPLEX}
+
+
+def classifier(scheme, **changes):
+  schemes = [posjax.get(line) for line in scheme.split('|')]
+  return moved(Classifier(11, 3, schemes, rngs=nnx.Rngs(0), **{**SIZES, **changes}))
+
+
+def moved(model):
+  """The model, its parameters moved off 0 and 1."""
+  draw = np.random.default_rng(1).normal
+  step = lambda leaf: leaf + 0.1 * jnp.asarray(draw(size=leaf.shape), leaf.dtype)
+  nnx.update(model, jax.tree.map(step, nnx.state(model, nnx.Param)))
+  return model
+
+
+def jitted(model):
+  graph, state = nnx.split(model)
+  run = jax.jit(lambda *args, **named: nnx.merge(graph, state)(*args, **named))
+  return lambda *args, **named: run(*map(jnp.asarray, args), **named)
+
+
+def normal(*shape, seed=0, field='real'):
+  real, imag = np.random.default_rng(seed).normal(size=(2, *shape))
+  return real.astype(np.float32) if field == 'real' else (real + 1j * imag).astype(np.complex64)
+
+
+def padded(rows, width):
+  """Rows of words, with other words, positions without a row in any table, in the padding."""
+  tokens = np.random.default_rng(3).integers(0, 11, (len(rows), width)).astype(np.int32)
+  pos, segments = np.full(tokens.shape, 10_000, np.int32), np.zeros_like(tokens)
+  for i, row in enumerate(rows):
+    tokens[i, : len(row)], pos[i, : len(row)], segments[i, : len(row)] = row, range(len(row)), 1
+  return tuple(map(jnp.asarray, (tokens, pos, segments)))
+
+
+def values_and_gradients(model):
+  """`(row, tokens, pos, segments) -> (logits of the row, gradients of the parameters)`."""
+  graph, params = nnx.split(model)
+  each = jnp.asarray(normal(3, seed=5))
+
+  def loss(params, row, tokens, pos, segments):
+    logits = nnx.merge(graph, params)(tokens, pos, segments=segments)[row]
+    return (logits * each).sum(), logits
+
+  run = jax.jit(jax.grad(loss, has_aux=True), static_argnums=1)
+
+  def both(*inputs):
+    gradients, logits = run(params, *inputs)
+    return logits, jax.tree.leaves(gradients)
+
+  return both
+
+
+CASES = [(name, scheme, {}) for name in ENCODERS for scheme in INPUTS]
+CASES += [
+  ('transformer', scheme, {}) for scheme in ('rope', 'sinusoidal|alibi(bidirectional=True)')
+]
+CASES += [
+  (name, scheme, {'bidirectional': True, 'num_layers': 2, 'pooling': kind})
+  for name, kind in (('rnn', 'mean'), ('lstm', 'last'), ('gru', 'max'))
+  for scheme in ('sinusoidal', 'complex_order')
+]
+CASES += [
+  ('transformer', 'complex_order', {'pooling': 'last', 'pre_norm': False, 'num_layers': 2}),
+  ('lstm', 'complex_order', {'pooling': 'last'}),
+]
+
+
+@pytest.mark.parametrize(
+  ('encoder', 'scheme', 'changes'), CASES, ids=[f'{e}-{s}-{len(c)}' for e, s, c in CASES]
+)
+def test_a_text_alone_is_the_text_in_a_padded_batch_with_its_gradients(encoder, scheme, changes):
+  if '|' in scheme:
+    changes = {**changes, 'num_layers': 2}
+  both = values_and_gradients(classifier(scheme, encoder=encoder, **changes))
+  rows = [[1, 6, 8, 2, 5], [3, 9, 2], []]  # the second is shorter than one of the kernels
+  alone, gradients = both(0, *padded(rows[1:2], 3))
+  found, same = both(1, *padded(rows, 6))
+  assert error(found, alone) <= 1e-6
+  for one, other in zip(same, gradients, strict=True):
+    np.testing.assert_allclose(one, other, rtol=0, atol=1e-6 * max(1, abs(other).max()))
+  assert all(np.abs(one).max() > 0 for one in gradients)
+
+
+@pytest.mark.parametrize('encoder', ENCODERS)
+def test_order_matters_where_it_should(encoder):
+  swapped = padded([[3, 9, 2, 5, 7], [3, 2, 9, 5, 7]], 5)
+  for scheme, knows in (
+    ('none', encoder not in ('fasttext', 'transformer')),
+    ('complex_order', True),
+  ):
+    logits = jitted(classifier(scheme, encoder=encoder))(*swapped[:2], segments=swapped[2])
+    difference = abs(logits[0] - logits[1]).max()
+    assert difference > 1e-3 if knows else difference < 1e-6
+
+
+def test_numbers_are_complex_where_the_scheme_makes_them_so():
+  dims = Dims(8, 2, 4, 2, 11)
+  found = {name: makes_complex((posjax.get(name),), dims) for name in (*INPUTS, 'rope')}
+  assert {name for name, is_complex in found.items() if is_complex} == {
+    'complex_vanilla',
+    'complex_order',
+  }
+  features = {name: classifier(name, encoder='cnn').readout.in_features for name in INPUTS}
+  assert features == {name: 24 if found[name] else 12 for name in INPUTS}
+
+
+@pytest.mark.parametrize(
+  ('scheme', 'changes', 'message'),
+  [
+    ('none', {'encoder': 'bert'}, "encoder must be one of fasttext, .* but got 'bert'"),
+    ('none', {'encoder': 'cnn', 'bidirectional': True}, "bidirectional is for .* is 'cnn'"),
+    ('none', {'encoder': 'cnn', 'kernel_sizes': ()}, r'kernel_sizes must be .* got \(\)'),
+    ('none', {'encoder': 'lstm', 'pooling': 'sum'}, "pooling must be .* but got 'sum'"),
+    ('none', {'encoder': 'lstm', 'num_layers': 0}, 'num_layers must be at least 1, but got 0'),
+    ('none', {'encoder': 'fasttext', 'activation': 'x'}, "name in jax.nn, but got 'x'"),
+    ('rope', {'encoder': 'lstm'}, "'lstm' has no attention, and would lose .* in query, key"),
+    ('sinusoidal+rope', {'encoder': 'cnn'}, "'cnn' has no attention"),
+    ('none|none', {'encoder': 'cnn'}, 'takes one scheme, but got 2 of them'),
+    ('none', {'encoder': 'transformer', 'num_heads': 3}, 'divide the width 8, but got 3'),
+    ('complex_order|complex_order', {'encoder': 'transformer'}, 'pattern of 2 layers must divide'),
+  ],
+)
+def test_what_does_not_fit_is_an_error(scheme, changes, message):
+  with pytest.raises(ValueError, match=message):
+    classifier(scheme, **changes)
+
+
+def test_vectors_are_the_embeddings():
+  table = normal(11, 8)
+  model = Classifier(
+    11, 3, posjax.get('none'), vectors=table, rngs=nnx.Rngs(0), **SIZES, encoder='cnn'
+  )
+  np.testing.assert_array_equal(model.embedding.embedding[...], table)
+
+
+def test_dropout_depends_on_its_key_and_is_off_without_one():
+  model = jitted(classifier('complex_order', encoder='transformer', dropout_rate=0.5))
+  tokens, pos, segments = padded([[3, 9, 2, 5, 7]], 5)
+  run = lambda key: np.asarray(model(tokens, pos, segments=segments, train_key=key))
+  assert (run(None) == run(None)).all()
+  assert (run(jax.random.key(1)) != run(jax.random.key(2))).any()
+
+
+# Recurrent cells: torch for the real ones, loops for the complex ones.
+
+
+@pytest.mark.parametrize('bidirectional', [False, True])
+@pytest.mark.parametrize('cell', ['rnn', 'lstm', 'gru'])
+def test_real_recurrent_states_are_those_of_torch(cell, bidirectional):
+  torch = pytest.importorskip('torch')
+  model = moved(
+    Recurrent(
+      REAL, cell, 5, 4, num_layers=1, bidirectional=bidirectional, pooling='last', rngs=nnx.Rngs(0)
+    )
+  )
+  theirs = getattr(torch.nn, cell.upper())(5, 4, batch_first=True, bidirectional=bidirectional)
+  (layer,) = model.layers
+  cells = (layer.forward_rnn, layer.backward_rnn) if bidirectional else (layer,)
+  for suffix, one in zip(('', '_reverse'), (each.cell for each in cells), strict=False):
+    for name, dense in (('ih', one.dense_i), ('hh', one.dense_h)):
+      getattr(theirs, f'weight_{name}_l0{suffix}').data = torch.tensor(
+        np.asarray(dense.kernel[...].T)
+      )
+      bias = 0 * dense.kernel[0] if dense.bias is None else dense.bias[...]
+      getattr(theirs, f'bias_{name}_l0{suffix}').data = torch.tensor(np.asarray(bias))
+  x, real = normal(2, 6, 5), np.arange(6)[None] < np.array([[6], [4]])
+  found = jitted(model)(x, real)
+  for i, length in enumerate((6, 4)):
+    with torch.no_grad():
+      states, _ = theirs(torch.tensor(x[i : i + 1, :length]))
+    expected = states[0, -1].numpy()
+    if bidirectional:
+      expected = np.concatenate([states[0, -1, :4].numpy(), states[0, 0, 4:].numpy()])
+    assert error(found[i], expected) <= 1e-6
+
+
+def kernel(layer):
+  return np.asarray(layer.real.kernel[...] + 1j * layer.imag.kernel[...], np.complex128)
+
+
+def bias(layer):
+  if layer.bias.values is None:
+    return 0
+  real, imag = np.asarray(layer.bias.values[...], np.float64)
+  return real + 1j * imag
+
+
+def apart(function, z):
+  return function(z.real) + 1j * function(z.imag)
+
+
+def times(a, b):
+  return a.real * b.real + 1j * a.imag * b.imag
+
+
+def sigmoid(x):
+  return 1 / (1 + np.exp(-x))
+
+
+def test_the_complex_gru_is_its_equations():
+  cell, z = moved(GRUCell(5, 4, rngs=nnx.Rngs(0))), normal(3, 2, 5, field='complex')
+  w, u, b = kernel(cell.input), kernel(cell.state), bias(cell.input)
+  state, carry = np.zeros((2, 4), complex), cell.initialize_carry((2, 5))
+  for one in z:
+    inside, before = one @ w + b, state @ u
+    r = apart(sigmoid, inside[:, :4] + before[:, :4])
+    update = apart(sigmoid, inside[:, 4:8] + before[:, 4:8])
+    new = apart(np.tanh, inside[:, 8:] + times(r, before[:, 8:]))
+    state = times(1 + 1j - update, new) + times(update, state)
+    carry, out = cell(carry, jnp.asarray(one))
+    np.testing.assert_array_equal(carry, out)
+  assert error(carry, state) <= 1e-6
+
+
+def test_two_complex_directions_are_each_direction_alone():
+  both = moved(
+    Recurrent(
+      COMPLEX, 'gru', 5, 4, num_layers=1, bidirectional=True, pooling='last', rngs=nnx.Rngs(0)
+    )
+  )
+  x, real = normal(1, 4, 5, field='complex'), np.ones((1, 4), bool)
+  (layer,) = both.layers
+  ends = []
+  for cell, words in ((layer.forward_rnn.cell, x[0]), (layer.backward_rnn.cell, x[0][::-1])):
+    carry = cell.initialize_carry((5,))
+    for word in words:
+      carry, _ = cell(carry, jnp.asarray(word))
+    ends.append(carry)
+  assert error(jitted(both)(x, real)[0], np.concatenate(ends)) <= 1e-6
+
+
+# FastText, the convolutions, the Transformer block.
+
+
+@pytest.mark.parametrize('field', FIELDS)
+def test_fasttext_is_a_dense_layer_of_the_mean(field):
+  model = moved(FastText(FIELDS[field], 5, 4, activation='tanh', rngs=nnx.Rngs(0)))
+  x, lengths = normal(2, 6, 5, field=field), (6, 4)
+  dense = model.dense
+  for i, length in enumerate(lengths):
+    mean = x[i, :length].astype(np.complex128).sum(0) / length
+    if field == 'real':
+      expected = np.tanh(mean.real @ np.asarray(dense.kernel[...], np.float64) + dense.bias[...])
+    else:
+      expected = apart(np.tanh, mean @ kernel(dense) + bias(dense))
+    real = np.arange(6)[None] < np.array(lengths)[:, None]
+    assert error(jitted(model)(x, real)[i], expected) <= 1e-6
+
+
+@pytest.mark.parametrize('field', FIELDS)
+def test_the_cnn_is_the_largest_of_each_filter_over_whole_windows(field):
+  model = moved(CNN(FIELDS[field], 3, 4, (2, 3), activation='relu', rngs=nnx.Rngs(0)))
+  x, lengths = normal(3, 6, 3, field=field), (6, 2, 1)
+  real = np.arange(6)[None] < np.array(lengths)[:, None]
+  found = jitted(model)(x, real)
+  for i, length in enumerate(lengths):
+    expected = []
+    for size, conv in zip((2, 3), model.convs, strict=True):
+      w = np.asarray(conv.kernel[...], np.float64) if field == 'real' else kernel(conv)
+      b = np.asarray(conv.bias[...], np.float64) if field == 'real' else bias(conv)
+      text = np.zeros((max(length, size), 3), np.complex128)
+      text[:length] = x[i, :length]
+      answers = np.array(
+        [np.einsum('sm,smn->n', text[t : t + size], w) + b for t in range(len(text) - size + 1)]
+      )
+      positive = np.maximum(answers.real, 0).max(0) + 1j * np.maximum(answers.imag, 0).max(0)
+      expected.append(positive)
+    assert error(found[i], np.concatenate(expected)) <= 1e-6
+
+
+def norm(layer, z):
+  def one(part, x):
+    x = (x - x.mean(-1, keepdims=True)) / np.sqrt(x.var(-1, keepdims=True) + 1e-6)
+    return x * np.asarray(part.scale[...]) + np.asarray(part.bias[...])
+
+  return one(layer.real, z.real) + 1j * one(layer.imag, z.imag)
+
+
+@pytest.mark.parametrize('pre_norm', [False, True])
+def test_the_complex_block_is_its_equations(pre_norm):
+  scheme = posjax.get('complex_order')
+  block = moved(
+    Block(
+      scheme,
+      width=6,
+      num_heads=2,
+      ff_width=5,
+      pre_norm=pre_norm,
+      activation='relu',
+      dropout_rate=0.0,
+      rngs=nnx.Rngs(0),
+    )
+  )
+  z = normal(1, 4, 6, field='complex')
+  dims = Dims(6, 2, 3, 2, 11)
+  shared = scheme.init_model(jax.random.key(0), dims)
+  pos, segments = jnp.arange(4)[None], jnp.array([[1, 1, 1, 0]])
+  run = lambda block, *args: block(*args, shared, None)
+  found = nnx.jit(run)(block, jnp.asarray(z), pos, segments)[0, :3]
+
+  def attend(z):
+    a = block.attention
+    q, k, v = (z @ kernel(layer) + bias(layer) for layer in (a.query, a.key, a.value))
+    heads = []
+    for h in (slice(0, 3), slice(3, 6)):
+      scores = abs(q[:, h] @ k[:, h].conj().T) / np.sqrt(3)  # eq. 14
+      weights = np.exp(scores) / np.exp(scores).sum(1, keepdims=True)
+      heads.append(weights @ v[:, h])
+    return np.concatenate(heads, axis=1) @ kernel(a.out) + bias(a.out)
+
+  def feed_forward(z):
+    hidden = apart(lambda x: np.maximum(x, 0), z @ kernel(block.up) + bias(block.up))
+    return hidden @ kernel(block.down) + bias(block.down)
+
+  expected = z[0, :3].astype(np.complex128)
+  for part, layer in zip((attend, feed_forward), block.norms, strict=True):
+    if pre_norm:
+      expected = expected + part(norm(layer, expected))
+    else:
+      expected = norm(layer, expected + part(expected))
+  assert error(found, expected) <= 2e-6
+
+
+@pytest.mark.parametrize('field', FIELDS)
+@pytest.mark.parametrize('name', pooling.POOLINGS)
+def test_pooling_is_a_loop_over_the_tokens(name, field):
+  x = normal(3, 5, 2, field=field)
+  real = np.array([[1, 1, 1, 1, 1], [0, 1, 1, 0, 0], [0, 0, 0, 0, 0]], bool)
+  x[1, 0] = np.nan
+  largest = lambda z: z.real.max(0) + (1j * z.imag.max(0) if field == 'complex' else 0)
+  loops = {'mean': lambda z: z.sum(0) / len(z), 'max': largest, 'last': lambda z: z[-1]}
+  found = pooling.POOLINGS[name](jnp.asarray(x), jnp.asarray(real))
+  for i in (0, 1):
+    np.testing.assert_allclose(found[i], loops[name](x[i][real[i]]), rtol=1e-6)
+  np.testing.assert_array_equal(found[2], 0)
+
+
+def test_the_first_token_is_found_after_left_padding():
+  x, real = normal(1, 4, 2), np.array([[False, True, True, False]])
+  np.testing.assert_array_equal(pooling.first(jnp.asarray(x), jnp.asarray(real)), x[:, 1])
