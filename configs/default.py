@@ -59,9 +59,10 @@ def get_config() -> ConfigDict:
   c.mesh.fsdp = 1
   c.mesh.tensor = 1
 
-  c.compare = ConfigDict()  # for comparisons alone: what has learned its training length
-  c.compare.learned_accuracy = 0.9  # tasks of whole answers: this share of them is right
-  c.compare.learned_share = 0.5  # other tasks: this share of the untrained model's loss is gone
+  c.compare = ConfigDict()  # for comparisons alone
+  c.compare.quality = 'answers'  # tasks of whole answers: the share that is right; or 'tokens'
+  c.compare.learned_accuracy = 0.9  # their quality from which on a run has learned
+  c.compare.learned_share = 0.5  # other tasks: this share of the untrained loss must be gone
 
   c.log_every = 10  # steps
   c.eval_every = 100

@@ -22,7 +22,7 @@ from posjax.experiment.compare import page, plots, results
 from posjax.experiment.compare.grid import Cell, cells, read_axis, read_schemes
 from posjax.experiment.compare.pool import Ended, run_all
 from posjax.experiment.compare.progress import Grid
-from posjax.experiment.compare.summary import summarize
+from posjax.experiment.compare.summary import Rules, summarize
 from posjax.experiment.compare.table import print_tables
 from posjax.experiment.flags import parse
 from posjax.experiment.interrupt import interrupts
@@ -37,7 +37,7 @@ class Plan(NamedTuple):
     cells: the whole grid.
     mine: those of this host.
     baseline: a scheme of it.
-    thresholds: when a run has learned.
+    rules: how runs are judged.
     folder: to work in.
     path: where this host's results go.
     processes: how many at once.
@@ -46,7 +46,7 @@ class Plan(NamedTuple):
   cells: list[Cell]
   mine: list[Cell]
   baseline: str
-  thresholds: dict[str, float]
+  rules: Rules
   folder: Path
   path: Path
   processes: int
@@ -73,14 +73,14 @@ def plan(config: ConfigDict, folder: Path, values: flags.FlagValues) -> Plan:
   if baseline not in schemes:
     raise ValueError(f'--baseline must be one of {", ".join(schemes)}, but got {baseline}.')
   config = config.copy_and_resolve_references()
-  thresholds = config.compare.to_dict()  # of the report, not of any run
+  rules = Rules(**config.compare).check()  # of the report, not of any run
   with config.unlocked():
     del config['compare']
   axes = [read_axis(axis, config) for axis in values.axes]
   grid = cells(config, schemes, axes, values.seeds)
   name = f'results-{values.host}-of-{values.hosts}.jsonl' if values.hosts > 1 else 'results.jsonl'
   mine = grid[values.host :: values.hosts]
-  return Plan(grid, mine, baseline, thresholds, folder, folder / name, values.processes)
+  return Plan(grid, mine, baseline, rules, folder, folder / name, values.processes)
 
 
 def work(todo: Plan) -> bool:
@@ -144,7 +144,7 @@ def tell(todo: Plan) -> bool:
   if others:
     print(f'results.jsonl has {others} runs of other grids, which are left out here')
   failed = [there[cell.id] for cell in todo.cells if 'error' in there.get(cell.id, ())]
-  summary = summarize(todo.cells, there, todo.baseline, todo.thresholds)
+  summary = summarize(todo.cells, there, todo.baseline, todo.rules)
   if summary is None:
     for row in failed:
       print(f'failed: {row["scheme"]}, seed {row["seed"]}: {row["error"]}')

@@ -9,6 +9,39 @@ from posjax.experiment.compare.statistics import Interval, interval, verdict
 Result = Mapping[str, Any]  # a line of results.jsonl
 
 
+QUALITIES = {'answers': 'accuracy', 'tokens': 'token_accuracy'}  # the number of a score
+
+
+class Rules(NamedTuple):
+  """How runs are judged: the section `compare` of a config.
+
+  Attributes:
+    quality: of tasks of whole answers: 'answers', the share of whole answers that are right, or
+      'tokens', that of their tokens. Other tasks are judged by their loss.
+    learned_accuracy: of the quality, in (0, 1]: such tasks are learned from there on.
+    learned_share: of an untrained model's loss, in (0, 1]: other tasks are learned once it is gone.
+  """
+
+  quality: str
+  learned_accuracy: float
+  learned_share: float
+
+  def check(self) -> 'Rules':
+    """These rules.
+
+    Raises:
+      ValueError: if one is out of its range.
+    """
+    if self.quality not in QUALITIES:
+      raise ValueError(
+        f'compare.quality must be one of {", ".join(QUALITIES)}, but got {self.quality!r}.'
+      )
+    for name in ('learned_accuracy', 'learned_share'):
+      if not 0 < getattr(self, name) <= 1:
+        raise ValueError(f'compare.{name} must be in (0, 1], but got {getattr(self, name)}.')
+    return self
+
+
 class Judged(NamedTuple):
   """What one finished cell says.
 
@@ -75,7 +108,7 @@ class Summary(NamedTuple):
   Attributes:
     rows: in the grid's order.
     baseline: the scheme that the others are compared with.
-    exact: whether quality is a percentage of right answers; a loss in `unit` otherwise.
+    exact: whether quality is a percentage of what is right; a loss in `unit` otherwise.
     unit: of quality.
     learned: what it takes to have learned, in words.
   """
@@ -91,7 +124,7 @@ def summarize(
   cells: Sequence[Cell],
   results: Mapping[str, Result],
   baseline: str,
-  thresholds: Mapping[str, float],
+  rules: Rules,
 ) -> Summary | None:
   """Gathers the seeds of each scheme. None if no cell has finished.
 
@@ -99,7 +132,7 @@ def summarize(
     cells: the grid.
     results: what ended, by cell.
     baseline: a scheme of the grid.
-    thresholds: `learned_accuracy` and `learned_share`, as in configs/default.py.
+    rules: what quality is, and when a run has learned.
   """
   finished = [results[cell.id] for cell in cells if 'scores' in results.get(cell.id, ())]
   if not finished:
@@ -108,25 +141,23 @@ def summarize(
   for cell in cells:
     groups.setdefault((cell.scheme, str(cell.axes)), []).append(cell)
   exact = finished[0]['exact']
-  rows = {key: _row(group, results, thresholds) for key, group in groups.items()}
+  rows = {key: _row(group, results, rules) for key, group in groups.items()}
   rows = [_compared(row, rows[baseline, str(row.axes)], baseline, exact) for row in rows.values()]
-  unit = '% of answers right' if exact else finished[0]['unit']
-  learned = _threshold(finished[0], thresholds)
-  return Summary(tuple(rows), baseline, exact, unit, learned)
+  unit = f'% of {rules.quality} right' if exact else finished[0]['unit']
+  return Summary(tuple(rows), baseline, exact, unit, _threshold(finished[0], rules))
 
 
-def _threshold(result: Result, thresholds: Mapping[str, float]) -> str:
+def _threshold(result: Result, rules: Rules) -> str:
   if result['exact']:
-    asked = 'of training length' if _in_training(result) is None else 'to training texts'
-    return f'at least {100 * thresholds["learned_accuracy"]:g} % of the answers {asked}'
-  share = 100 * thresholds['learned_share']
-  return f'at least {share:g} % of the untrained loss gone at the training length'
+    where = 'of training length' if _in_training(result) is None else 'to training texts'
+    return f'at least {100 * rules.learned_accuracy:g} % of the {rules.quality} {where}'
+  return f'at least {100 * rules.learned_share:g} % of the untrained loss gone at training length'
 
 
-def judge(result: Result, seed: int, thresholds: Mapping[str, float]) -> Judged:
+def judge(result: Result, seed: int, rules: Rules) -> Judged:
   """Reads a line of results.jsonl. The first length is the longest trained one."""
   exact, scores = result['exact'], result['scores']
-  quality = {score['length']: _quality(score, exact) for score in scores}
+  quality = {score['length']: _quality(score, exact, rules) for score in scores}
   longest = scores[0]['length']
   trained = _mean([quality[length] for length in quality if length <= longest])
   unseen = [quality[length] for length in quality if length > longest]
@@ -134,9 +165,9 @@ def judge(result: Result, seed: int, thresholds: Mapping[str, float]) -> Judged:
     learned = False
   elif exact:
     known = _in_training(result)
-    learned = (trained if known is None else known) >= 100 * thresholds['learned_accuracy']
+    learned = (trained if known is None else known) >= 100 * rules.learned_accuracy
   else:
-    learned = 1 - trained / result['untrained'] >= thresholds['learned_share']
+    learned = 1 - trained / result['untrained'] >= rules.learned_share
   why = {score['length']: score['why'] for score in scores if score['why']}
   return Judged(seed, learned, trained, _mean(unseen or [trained]), quality, why, result)
 
@@ -147,8 +178,8 @@ def _in_training(result: Result) -> float | None:
   return None if share is None else 100 * share
 
 
-def _quality(score: Mapping[str, Any], exact: bool) -> float | None:
-  value = score['accuracy' if exact else 'loss']
+def _quality(score: Mapping[str, Any], exact: bool, rules: Rules) -> float | None:
+  value = score[QUALITIES[rules.quality] if exact else 'loss']
   return None if value is None else 100 * value if exact else value
 
 
@@ -157,10 +188,10 @@ def _mean(values: Sequence[float | None]) -> float | None:
   return sum(known) / len(known) if values and len(known) == len(values) else None
 
 
-def _row(group: Sequence[Cell], results: Mapping[str, Result], thresholds) -> Row:
+def _row(group: Sequence[Cell], results: Mapping[str, Result], rules: Rules) -> Row:
   ended = {cell.seed: results[cell.id] for cell in group if cell.id in results}
   failed = {seed: row['error'] for seed, row in ended.items() if 'error' in row}
-  judged = tuple(judge(row, seed, thresholds) for seed, row in ended.items() if seed not in failed)
+  judged = tuple(judge(row, seed, rules) for seed, row in ended.items() if seed not in failed)
   good = [each for each in judged if each.learned]
   lengths = judged[0].by_length if judged else ()
   return Row(

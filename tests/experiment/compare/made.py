@@ -2,8 +2,9 @@
 
 from configs import default
 from posjax.experiment.compare.grid import cells
+from posjax.experiment.compare.summary import Rules
 
-THRESHOLDS = {'learned_accuracy': 0.9, 'learned_share': 0.5}
+RULES = Rules('answers', learned_accuracy=0.9, learned_share=0.5)
 
 
 def grid(schemes, seeds, axes=()):
@@ -17,6 +18,7 @@ def result(qualities, exact=True, untrained=8.0, answers=1000, why=''):
       'length': 8 * 2**i,
       'loss': None if value is None else 1.0 if exact else value,
       'accuracy': None if value is None else value / 100 if exact else 0.5,
+      'token_accuracy': None if value is None or not exact else 0.5 + value / 200,
       'answers': answers,
       'why': why if value is None else '',
     }

@@ -8,7 +8,7 @@ import pytest
 
 from posjax.experiment.compare import page
 from posjax.experiment.compare.summary import summarize
-from tests.experiment.compare.made import THRESHOLDS, grid, result
+from tests.experiment.compare.made import RULES, grid, result
 
 CHROMIUM = shutil.which('chromium') or shutil.which('google-chrome')
 FLAGS = ['--headless', '--no-sandbox', '--disable-gpu', '--disable-background-networking']
@@ -34,7 +34,7 @@ def summary():
     else {'error': 'it <b>failed</b>'}
     for cell in cells
   }  # fmt: skip
-  return summarize(cells, ended, 'none', THRESHOLDS)
+  return summarize(cells, ended, 'none', RULES)
 
 
 def browse(path, user):

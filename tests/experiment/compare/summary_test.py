@@ -9,16 +9,16 @@ import pytest
 from posjax.experiment.compare import page, plots
 from posjax.experiment.compare.summary import summarize
 from posjax.experiment.compare.table import print_tables
-from tests.experiment.compare.made import THRESHOLDS, grid, result
+from tests.experiment.compare.made import RULES, grid, result
 
 
-def summary(by_scheme, baseline='none', seeds=3, **options):
+def summary(by_scheme, baseline='none', seeds=3, rules=RULES):
   """A grid with these lines by scheme, one for each seed; None has not ended."""
   cells = grid(list(by_scheme), seeds)
   lines = {scheme: iter(rows) for scheme, rows in by_scheme.items()}
   ended = {cell.id: next(lines[cell.scheme]) for cell in cells}
   ended = {name: row for name, row in ended.items() if row}
-  return summarize(cells, ended, baseline, THRESHOLDS)
+  return summarize(cells, ended, baseline, rules)
 
 
 def test_the_paired_difference_and_its_interval_are_those_worked_out_by_hand():
@@ -80,6 +80,33 @@ def test_a_run_that_has_not_learned_is_marked_and_compares_to_nothing(capsys):
   assert 'at least 90 % of the answers' in shown
 
 
+def test_tokens_are_judged_where_the_rules_say_so():
+  # As made: 80 % of the answers are right at the trained length, and 90 % of the tokens.
+  lines = {'none': [result([80, 40])] * 3, 'rope': [result([100, 60])] * 3}
+  base, row = summary(lines).rows
+  assert base.learned == 0
+  assert row.verdict == ''
+  found = summary(lines, rules=RULES._replace(quality='tokens'))
+  base, row = found.rows
+  assert base.learned == 3
+  assert base.unseen.mean == pytest.approx(70)
+  assert row.difference.mean == pytest.approx(10)
+  assert found.unit == '% of tokens right'
+
+
+@pytest.mark.parametrize(
+  ('changed', 'message'),
+  [
+    ({'quality': 'token'}, "one of answers, tokens, but got 'token'"),
+    ({'learned_accuracy': 90}, r'compare.learned_accuracy must be in \(0, 1\], but got 90'),
+    ({'learned_share': 0.0}, 'compare.learned_share'),
+  ],
+)
+def test_rules_out_of_range_are_refused(changed, message):
+  with pytest.raises(ValueError, match=message):
+    RULES._replace(**changed).check()
+
+
 def test_a_loss_has_learned_when_half_of_the_untrained_one_is_gone():
   lines = {
     'none': [result([3.9, 4.0], exact=False)],
@@ -125,7 +152,7 @@ def test_axes_are_compared_within_their_values_only():
     cell.id: result([100, quality[cell.scheme, cell.axes['model.num_layers']] + cell.seed])
     for cell in cells
   }
-  rows = summarize(cells, ended, 'none', THRESHOLDS).rows
+  rows = summarize(cells, ended, 'none', RULES).rows
   assert [row.label for row in rows[2:]] == ['rope, num_layers=2', 'rope, num_layers=4']
   assert [row.difference.mean for row in rows[2:]] == pytest.approx([20, -10])
   assert [row.verdict for row in rows[2:]] == ['above', 'below']
