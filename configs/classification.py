@@ -3,9 +3,9 @@
   python train.py --config=configs/classification.py --config.task.data=file:PATH
 
 PATH is a file of `label<TAB>text` lines, or a folder with a train.tsv and perhaps a dev.tsv.
-Without it: 2,048 generated texts whose label is the order of two words. Encoders and inputs
-after Wang et al. 2020, https://arxiv.org/abs/1912.12333, at a size for two CPU cores (RESULTS.md); the size of
-that paper is configs/complex_order_paper.py. Cross-validation of ten folds:
+Without it: 2,048 generated texts whose label is the order of two words. Encoders and inputs after
+Wang et al. 2020, https://arxiv.org/abs/1912.12333, at a size for two CPU cores; that of the paper
+is configs/complex_order_paper.py. Cross-validation of ten folds:
 
   python -m posjax.experiment.compare --config=configs/classification.py \\
     --schemes='none,learned,sinusoidal,complex_vanilla,complex_order' --seeds=1 \\

@@ -10,8 +10,8 @@ import posjax
 from posjax.experiment.models import pooling
 from posjax.experiment.models.classifier import ENCODERS, Classifier, makes_complex
 from posjax.experiment.models.cnn import CNN
-from posjax.experiment.models.complex_layers import GRUCell
 from posjax.experiment.models.complex_encoder import Block
+from posjax.experiment.models.complex_layers import GRUCell
 from posjax.experiment.models.fasttext import FastText
 from posjax.experiment.models.fields import COMPLEX, REAL
 from posjax.experiment.models.rnn import Recurrent
