@@ -1,5 +1,7 @@
 """Encoders of texts: padding changes nothing; each against torch, or loops over float64 numbers."""
 
+from pathlib import Path
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -13,7 +15,7 @@ from posjax.experiment.models.cnn import CNN
 from posjax.experiment.models.complex_encoder import Block
 from posjax.experiment.models.complex_layers import GRUCell
 from posjax.experiment.models.fasttext import FastText
-from posjax.experiment.models.fields import COMPLEX, REAL
+from posjax.experiment.models.fields import COMPLEX, REAL, real_parts
 from posjax.experiment.models.rnn import Recurrent
 from posjax.scheme import Dims
 from tests.loops import error
@@ -109,7 +111,7 @@ def costly(case):
 
 @pytest.mark.parametrize(
   ('encoder', 'scheme', 'changes'),
-  map(costly, CASES),
+  [costly(case) for case in CASES],
   ids=[f'{e}-{s}-{len(c)}' for e, s, c in CASES],
 )
 def test_a_text_alone_is_the_text_in_a_padded_batch_with_its_gradients(encoder, scheme, changes):
@@ -310,6 +312,19 @@ def test_the_cnn_is_the_largest_of_each_filter_over_whole_windows(field):
       positive = np.maximum(answers.real, 0).max(0) + 1j * np.maximum(answers.imag, 0).max(0)
       expected.append(positive)
     assert error(found[i], np.concatenate(expected)) <= 1e-6
+
+
+def test_the_complex_cnn_is_that_of_the_authors():
+  golden = np.load(Path(__file__).parents[1] / 'golden' / 'complex_layers.npz')
+  both = lambda name: golden[f'tf_order_{name}_real'] + 1j * golden[f'tf_order_{name}_imag']
+  model = CNN(COMPLEX, 6, 3, (2, 3), activation='relu', rngs=nnx.Rngs(0))
+  for i, conv in enumerate(model.convs):
+    weights, shared = both(f'conv{i}')[:, :, 0], golden[f'tf_order_convbias{i}']
+    conv.real.kernel[...], conv.imag.kernel[...] = map(jnp.asarray, (weights.real, weights.imag))
+    conv.bias.values[...] = jnp.asarray(np.stack([shared, shared]))
+  z = both('emb').astype(np.complex64)
+  found = real_parts(jitted(model)(z, np.ones(z.shape[:2], bool)))
+  assert error(found, golden['tf_order_pooled_features']) <= 1e-6
 
 
 def norm(layer, z):
