@@ -22,8 +22,8 @@ def get_config() -> ConfigDict:
   """The default, with another task and another model."""
   c = default.get_config()
   c.scheme = 'complex_order'
-  c.steps = 800
-  c.batch_size = 32
+  c.steps = 300
+  c.batch_size = 64
   c.task = ConfigDict()
   c.task.name = 'classification'
   c.task.data = 'synthetic:order'  # or 'file:PATH', 'tfds:NAME'
@@ -45,9 +45,10 @@ def get_config() -> ConfigDict:
   c.model.pre_norm = True
   c.model.activation = 'relu'  # a name in jax.nn
   c.model.dropout_rate = 0.1
-  c.optimizer.learning_rate = 1e-3
+  c.optimizer.learning_rate = 3e-3
+  c.optimizer.warmup_steps = 30
   c.optimizer.weight_decay = 0.01
   c.log_every = 50
-  c.eval_every = 400
-  c.checkpoint_every = 400
+  c.eval_every = 150
+  c.checkpoint_every = 300
   return c

@@ -21,6 +21,7 @@ def get_config() -> ConfigDict:
   """The small config at the paper's size."""
   c = classification.get_config()
   c.steps = 6000  # about 20 epochs of MR
+  c.batch_size = 32
   c.task.widths = (16, 32, 64, 128)
   c.task.min_count = 1
   c.model.encoder = 'cnn'
@@ -30,6 +31,7 @@ def get_config() -> ConfigDict:
   c.model.pooling = 'last'
   c.model.pre_norm = False
   c.model.dropout_rate = 0.5
+  c.optimizer.learning_rate = 1e-3
   c.optimizer.final_fraction = 1.0
   c.optimizer.b2 = 0.999
   c.optimizer.weight_decay = 1e-3

@@ -144,7 +144,6 @@ def small():
   small = {
     'scheme': 'learned(max_length=16)',
     'steps': 240,
-    'batch_size': 64,
     'log_every': 40,
     'task.widths': (16,),
     'model.width': 32,

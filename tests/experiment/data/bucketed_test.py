@@ -47,6 +47,11 @@ def test_rows_are_as_narrow_as_whole_batches_allow():
   assert widths == {8: 1, 4: 2, 2: 3}
 
 
+def test_whole_batches_need_nobody_else():
+  batches = taken(texts([4] * 4 + [1] * 8), 3)
+  assert sorted(batch['inputs'].shape[1] for batch in batches) == [2, 2, 4]
+
+
 def test_a_batch_is_its_texts_and_zeros():
   (batch,) = bucketed.in_order([Text(np.int32([7, 8, 9]), 2)], widths=(4,), batch_size=2)
   expected = {
