@@ -41,8 +41,8 @@ def moved(model):
 
 def jitted(model):
   graph, state = nnx.split(model)
-  run = jax.jit(lambda *args, **named: nnx.merge(graph, state)(*args, **named))
-  return lambda *args, **named: run(*map(jnp.asarray, args), **named)
+  run = jax.jit(lambda state, *args, **named: nnx.merge(graph, state)(*args, **named))
+  return lambda *args, **named: run(state, *map(jnp.asarray, args), **named)
 
 
 def normal(*shape, seed=0, field='real'):
