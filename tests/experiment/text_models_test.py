@@ -79,7 +79,7 @@ def values_and_gradients(model):
 
 CASES = [(name, scheme, {}) for name in ENCODERS for scheme in INPUTS]
 CASES += [
-  ('transformer', scheme, {}) for scheme in ('rope', 'sinusoidal|alibi(bidirectional=True)')
+  ('transformer', scheme, {}) for scheme in ('rope', 'sinusoidal|alibi(learned=True)')
 ]
 CASES += [
   (name, scheme, {'bidirectional': True, 'num_layers': 2, 'pooling': kind})
