@@ -34,6 +34,8 @@ class Score(NamedTuple):
     windowed: the score where every layer attends to the last tokens only, as many as a training row
       has; None where the task does not ask for it.
     restated: the loss in the task's other units, by name.
+    training_accuracy: share of right answers to training rows, as the task chose them; NaN where it
+      does not ask for it.
   """
 
   length: int
@@ -47,6 +49,7 @@ class Score(NamedTuple):
   greedy_token_accuracy: float = math.nan
   windowed: Self | None = None
   restated: Mapping[str, float] = MappingProxyType({})
+  training_accuracy: float = math.nan
 
 
 def evaluate(task: Task, graph: Any, state: Any, length: int, mesh, key) -> Score:
@@ -64,6 +67,10 @@ def evaluate(task: Task, graph: Any, state: Any, length: int, mesh, key) -> Scor
   if task.windowed is not None:
     windowed = _scored(task, _structure(task.windowed), state, length, mesh, key)
     score = score._replace(windowed=windowed)
+  if task.learned_batches is not None and not score.refused:
+    again = task._replace(eval_batches=lambda _: task.learned_batches())
+    learned = _scored(again, graph, state, length, mesh, key)
+    score = score._replace(training_accuracy=learned.accuracy)
   if task.continued is not None and not score.refused:
     batches = task.eval_batches(length)
     answers, tokens = _greedy(task.continued, nnx.merge(graph, state), batches, key)

@@ -87,7 +87,9 @@ def _columns(task: Task) -> dict[str, Callable[[Score], str]]:
   for name in task.restated:
     columns[name] = lambda score, name=name: f'{score.restated[name]:.3f}'
   columns['right answers' if task.exact else 'right'] = share('accuracy')
-  if task.exact:
+  if task.learned_batches is not None:  # one answer a row
+    columns['right in training'] = share('training_accuracy')
+  elif task.exact:
     columns['right tokens'] = share('token_accuracy')
   if task.continued is not None:
     columns['greedy tokens'] = share('greedy_token_accuracy')

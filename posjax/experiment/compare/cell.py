@@ -63,6 +63,7 @@ def _score(score, answers: int) -> dict[str, Any]:
     'loss': score.loss if known else None,
     'accuracy': score.accuracy if known else None,
     'token_accuracy': None if math.isnan(score.token_accuracy) else score.token_accuracy,
+    'training_accuracy': None if math.isnan(score.training_accuracy) else score.training_accuracy,
     'answers': answers,
     'why': '' if known else score.refused or 'beyond its table',
   }

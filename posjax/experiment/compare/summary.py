@@ -150,7 +150,7 @@ def summarize(
   rows = {key: _row(group, results, rules) for key, group in groups.items()}
   rows = [_compared(row, rows[baseline, str(row.axes)], baseline, exact) for row in rows.values()]
   unit = f'% of {rules.quality} right' if exact else finished[0]['unit']
-  return Summary(tuple(rows), baseline, exact, unit, _threshold(exact, rules))
+  return Summary(tuple(rows), baseline, exact, unit, _threshold(finished[0], rules))
 
 
 def summarize_lines(results: Mapping[str, Result], baseline: str, rules: Rules) -> Summary | None:
@@ -168,9 +168,10 @@ def summarize_lines(results: Mapping[str, Result], baseline: str, rules: Rules) 
   return summarize(cells, results, baseline, rules)
 
 
-def _threshold(exact: bool, rules: Rules) -> str:
-  if exact:
-    return f'at least {100 * rules.learned_accuracy:g} % of the {rules.quality} of training length'
+def _threshold(result: Result, rules: Rules) -> str:
+  if result['exact']:
+    where = 'of training length' if _in_training(result) is None else 'to training texts'
+    return f'at least {100 * rules.learned_accuracy:g} % of the {rules.quality} {where}'
   return f'at least {100 * rules.learned_share:g} % of the untrained loss gone at training length'
 
 
@@ -184,11 +185,18 @@ def judge(result: Result, seed: int, rules: Rules) -> Judged:
   if trained is None:
     learned = False
   elif exact:
-    learned = trained >= 100 * rules.learned_accuracy
+    known = _in_training(result)
+    learned = (trained if known is None else known) >= 100 * rules.learned_accuracy
   else:
     learned = 1 - trained / result['untrained'] >= rules.learned_share
   why = {score['length']: score['why'] for score in scores if score['why']}
   return Judged(seed, learned, trained, _mean(unseen or [trained]), quality, why, result)
+
+
+def _in_training(result: Result) -> float | None:
+  """Right answers to rows of the training itself, in percent; None where those are not asked."""
+  share = result['scores'][0].get('training_accuracy')
+  return None if share is None else 100 * share
 
 
 def _quality(score: Mapping[str, Any], exact: bool, rules: Rules) -> float | None:

@@ -9,8 +9,8 @@ _MILLIONS = (90, 5, 5)
 _MILLION = 10**6
 _TEXT8 = frozenset(b' abcdefghijklmnopqrstuvwxyz')
 _HELD_OUT_ONE_IN = 20
-_TRAIN = frozenset({'train'})
-_HELD_OUT = frozenset({'dev', 'val', 'valid', 'validation'})
+TRAIN = frozenset({'train'})
+HELD_OUT = frozenset({'dev', 'val', 'valid', 'validation'})
 
 
 def read(path: str) -> tuple[Documents, Documents]:
@@ -37,7 +37,7 @@ def read(path: str) -> tuple[Documents, Documents]:
   """
   place = Path(path).expanduser()
   if place.is_dir():
-    return _documents(place, _TRAIN), _documents(place, _HELD_OUT)
+    return _documents(place, TRAIN), _documents(place, HELD_OUT)
   if not place.is_file():
     raise FileNotFoundError(f'file:PATH expects a file or a folder, but nothing is at {place}.')
   content = _content(place)
@@ -87,7 +87,7 @@ def names(path: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
   """The file of each document that `read` reads, or which part of it."""
   place = Path(path).expanduser()
   if place.is_dir():
-    train, held_out = _names(place, _TRAIN), _names(place, _HELD_OUT)
+    train, held_out = _names(place, TRAIN), _names(place, HELD_OUT)
     return tuple(f'{place / name}' for name in train), tuple(f'{place / name}' for name in held_out)
   return (str(place),), (f'{place}, its held-out part',)
 

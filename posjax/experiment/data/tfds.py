@@ -32,19 +32,20 @@ def read(name: str) -> tuple[tuple[bytes, ...], tuple[bytes, ...]]:
     FileNotFoundError: the data was not prepared as array_record; the message says how to.
   """
   dataset, _, feature = name.partition('#')
-  builder = _builder(dataset)
+  builder = open_builder(dataset)
   train = _documents(builder, dataset, ('train',), feature or 'text')
   return train, _documents(builder, dataset, _HELD_OUT, feature or 'text')
 
 
-def _builder(dataset: str) -> Any:
-  library = _library()
+def open_builder(dataset: str) -> Any:
+  """The builder of a data set; raises as `read` does."""
+  datasets = library()
   try:
-    return library.builder(dataset)
+    return datasets.builder(dataset)
   except ValueError as error:
     # The library's own message lists hundreds of names over as many lines.
     base = re.split('[/:]', dataset)[0]
-    known = library.list_builders(with_community_datasets=False)
+    known = datasets.list_builders(with_community_datasets=False)
     reason = str(error).partition('\n')[0] if base in known else _unknown(base, known)
     raise ValueError(f'tfds:{dataset} cannot be read: {reason}') from error
 
@@ -55,7 +56,8 @@ def _unknown(base: str, known: list[str]) -> str:
   return f'none of the {len(known)} data sets of TensorFlow Datasets is named {base!r}{hint}'
 
 
-def _library() -> ModuleType:
+def library() -> ModuleType:
+  """TensorFlow Datasets with the packages whose builders it knows only once they are imported."""
   if importlib.util.find_spec('tensorflow_datasets') is None:
     raise ImportError("tfds:NAME needs tensorflow_datasets: pip install 'posjax[train]'.")
   for package in _PACKAGES:
@@ -72,12 +74,13 @@ def _documents(
       f'tfds:{dataset} has no feature {feature!r}: name one of {", ".join(sorted(features))} '
       f'as tfds:{dataset}#FEATURE.'
     )
-  examples = _examples(builder, dataset, splits)
-  texts = (_to_bytes(examples[i][feature], dataset, feature) for i in range(len(examples)))
+  source = examples(builder, dataset, splits)
+  texts = (_to_bytes(source[i][feature], dataset, feature) for i in range(len(source)))
   return tuple(text for text in texts if text)
 
 
-def _examples(builder: Any, dataset: str, splits: tuple[str, ...]) -> Any:
+def examples(builder: Any, dataset: str, splits: tuple[str, ...]) -> Any:
+  """The examples of the first of these splits that there is; raises as `read` does."""
   # as_data_source is asked rather than is_prepared(): it alone knows the formats that it can read.
   for split in splits:
     try:

@@ -231,6 +231,41 @@ class LSTMCell(_Cell):
     return (memory, output), output
 
 
+class GRUCell(_Cell):
+  """A GRU whose gates, candidates and outputs are complex. For `nnx.RNN`.
+
+  r, u = sigmoid apart of W h + U z + b; n = (tanh apart)(U_n z + b_n + r * W_n h);
+  h = (1 - u) * n + u * h. What * is, as in `LSTMCell`. The paper has none; the reset gate
+  multiplies the recurrent product, as in Flax.
+
+  Args:
+    width: M.
+    hidden_width: N.
+    rngs: a stream for `params`.
+  """
+
+  def __init__(self, width: int, hidden_width: int, *, rngs: nnx.Rngs):
+    self.hidden_width = hidden_width
+    self.input = Dense(width, 3 * hidden_width, rngs=rngs)
+    self.state = Dense(hidden_width, 3 * hidden_width, use_bias=False, rngs=rngs)
+
+  def initialize_carry(self, input_shape: tuple[int, ...], *_: Any, **__: Any) -> Carry:
+    """Zeros, for an input of that shape."""
+    return self._zeros(input_shape)
+
+  def __call__(self, carry: Carry, z: Complex[Array, '*batch M']) -> tuple[Carry, Array]:
+    """Returns the next state, twice: to carry, and as output."""
+
+    def step(before, *products):  # of one part
+      r_in, u_in, n_in, r_state, u_state, n_state = products
+      r, u = jax.nn.sigmoid(r_in + r_state), jax.nn.sigmoid(u_in + u_state)
+      return (1 - u) * jnp.tanh(n_in + r * n_state) + u * before
+
+    thirds = (jnp.split(part, 3, axis=-1) for part in (self.input(z), self.state(carry)))
+    state = apart(step, carry, *(third for part in thirds for third in part))
+    return state, state
+
+
 class LayerNorm(nnx.Module):
   """Layer norm of real and imaginary parts apart, each with its own scale and bias.
 

@@ -22,6 +22,8 @@ Batch = Mapping[str, Any]  # arrays [B, T] or [B]
 class Losses(NamedTuple):
   """What a batch says about a model, before any average.
 
+  Where a row has one answer, T is 1.
+
   Attributes:
     loss: nats per token.
     weights: 1 where a token counts, 0 where it does not.
@@ -72,6 +74,8 @@ class Task(NamedTuple):
       targets that count; None where that is not asked for.
     windowed: the same model, but every layer of it attends to the last tokens only, as many as a
       training row has; None where that is not asked for.
+    learned_batches: `() -> iterable` of batches of training rows, whose right answers say whether a
+      model has learned; None where those of the first length do.
     restated: the headline number in other units, by name: functions of it, such as perplexity.
     vocabulary: what its tokens are, as JSON, where the task learned that from its data: the work
       folder keeps it, and a run that goes on there gives it back as the argument `vocabulary`.
@@ -93,6 +97,7 @@ class Task(NamedTuple):
   sample: Callable[[Any, PRNGKey], str]
   continued: Callable[[Any, Batch, PRNGKey], np.ndarray] | None = None
   windowed: Callable[[nnx.Rngs], nnx.Module] | None = None
+  learned_batches: Callable[[], Iterable[Batch]] | None = None
   restated: Mapping[str, Callable[[float], float]] = MappingProxyType({})
   vocabulary: Mapping[str, Any] | None = None
   ask: Callable[[Any, str, PRNGKey], str] | None = None

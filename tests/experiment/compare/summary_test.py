@@ -235,3 +235,22 @@ def test_a_curve_is_the_mean_over_seeds_where_all_have_a_point():
   one['curve'], two['curve'] = [[1, 4.0], [2, 3.0], [3, 9.0]], [[1, 2.0], [2, 1.0]]
   found = summary({'none': [one, two]}, seeds=2)
   assert plots.mean_curve(found.rows[0].cells, 'curve') == [(1, 3.0, 2.0, 4.0), (2, 2.0, 1.0, 3.0)]
+
+
+def test_training_texts_say_what_has_learned_where_they_are_asked():
+  def judged(held_out, training):
+    row = result([held_out])
+    row['scores'][0]['training_accuracy'] = training
+    return row
+
+  lines = {
+    'none': [judged(70, 0.95), judged(72, 0.93), judged(71, 0.9)],
+    'rope': [judged(95, 0.89), judged(80, 0.99), judged(82, 0.91)],
+  }
+  found = summary(lines)
+  assert [row.learned for row in found.rows] == [3, 2]
+  assert found.learned == 'at least 90 % of the answers to training texts'
+  none, rope = found.rows
+  assert none.unseen.mean == pytest.approx(71)  # of held-out texts
+  assert rope.trained.mean == pytest.approx((95 + 80 + 82) / 3)
+  assert rope.difference.mean == pytest.approx((8 + 11) / 2)

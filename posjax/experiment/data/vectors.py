@@ -1,0 +1,93 @@
+"""Word vectors from a text file, as word2vec and GloVe write them: `word number number ...`."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+from jaxtyping import Bool, Float
+
+
+class Vectors(NamedTuple):
+  """Rows for a vocabulary.
+
+  Attributes:
+    table: [V, M]; what the file has not is 0.
+    found: [V], whether the file has it.
+  """
+
+  table: Float[np.ndarray, 'V M']
+  found: Bool[np.ndarray, ' V']
+
+
+def read(path: str, numbers: Mapping[str, int], rows: int, width: int) -> Vectors:
+  """Reads the vectors of some words; the others in the file are passed over.
+
+  A first line of two whole numbers (word2vec: words, width) is a header. Words are compared as they
+  are, capitals too. Where the file has a word twice, the first one counts.
+
+  Args:
+    path: the file; `~` is the home folder. Its words need not be UTF-8 throughout.
+    numbers: the row of each word, below `rows`.
+    rows: V.
+    width: M, numbers in each vector.
+
+  Raises:
+    FileNotFoundError: there is no file.
+    ValueError: a line has another width or no finite numbers, or the file has none of the words.
+  """
+  place = Path(path).expanduser()
+  if not place.is_file():
+    raise FileNotFoundError(f'vectors expects a file of word vectors, but none is at {place}.')
+  wanted = {word.encode(): number for word, number in numbers.items()}
+  table, found = np.zeros((rows, width), np.float32), np.zeros(rows, bool)
+  with place.open('rb') as file:
+    for number, line in enumerate(file, start=1):
+      parts = line.strip(b' \r\n').rsplit(b' ', width)
+      if number == 1 and _is_header(line, f'{place}, line 1', width):
+        continue
+      # A word of GloVe may hold spaces; a last part that is a number makes the line too wide.
+      if len(parts) != width + 1 or _is_number(parts[0].rpartition(b' ')[2], parts[0]):
+        got = len(line.split()) - 1
+        raise ValueError(
+          f'{place}, line {number} should be a word and {width} numbers, the width of the model, '
+          f'but has {got}.'
+        )
+      row = wanted.get(parts[0])
+      if row is not None and not found[row]:
+        table[row], found[row] = _numbers(parts[1:], f'{place}, line {number}'), True
+  if not found.any():
+    raise ValueError(f'{place} has none of the {len(wanted)} words of the vocabulary.')
+  return Vectors(table, found)
+
+
+def _is_header(line: bytes, where: str, width: int) -> bool:
+  parts = line.split()
+  if len(parts) != 2 or not all(part.isdigit() for part in parts):
+    return False
+  if width == 1 or int(parts[1]) == width:
+    return int(parts[1]) == width
+  raise ValueError(
+    f'{where} says vectors of {int(parts[1])} numbers, but the width of the model is {width}.'
+  )
+
+
+def _is_number(last: bytes, word: bytes) -> bool:
+  """Whether a word with spaces ends with a number: then it is no word, but the line too wide."""
+  if last == word:
+    return False
+  try:
+    float(last)
+  except ValueError:
+    return False
+  return True
+
+
+def _numbers(parts: list[bytes], where: str) -> np.ndarray:
+  try:
+    row = np.array([float(part) for part in parts], np.float32)
+  except ValueError:
+    raise ValueError(f'{where} should hold numbers after the word, but it does not.') from None
+  if not np.isfinite(row).all():
+    raise ValueError(f'{where} should hold finite numbers, but it does not.')
+  return row

@@ -1,0 +1,227 @@
+"""Labels of texts: the kind of a question, what a review thinks.
+
+Held-out texts are judged together, whatever their lengths: reported are the share of right labels
+and the loss, nats a text. Whether a model has learned is asked of training texts instead, as many
+as are held out.
+"""
+
+import functools
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+from flax import nnx
+
+from posjax.experiment.data import bucketed, labelled, words
+from posjax.experiment.data import vectors as word_vectors
+from posjax.experiment.data.labelled import Example
+from posjax.experiment.models.classifier import Classifier
+from posjax.experiment.tasks import Batch, Losses, Task
+from posjax.scheme import PRNGKey, Scheme
+
+
+def task(
+  scheme: Scheme | Sequence[Scheme],
+  model: Mapping[str, Any],
+  *,
+  seed: int,
+  batch_size: int,
+  data: str,
+  folds: int,
+  fold: int,
+  widths: Sequence[int],
+  cut: bool,
+  min_count: int,
+  vectors: str | None,
+) -> Task:
+  """A classifier of texts.
+
+  Args:
+    scheme: one scheme; for a Transformer, perhaps a repeating pattern.
+    model: arguments of `Classifier`.
+    seed: of the data's order, and of rows that no file of vectors gives.
+    batch_size: texts per step, all hosts together.
+    data: 'file:PATH', 'tfds:NAME' or 'synthetic:order', as in `posjax.experiment.data.labelled`.
+    folds: parts of a cross-validation; 0: what the data holds out, or one text in ten.
+    fold: the part that is held out.
+    widths: of rows, in words, rising: a program is compiled for each. The last is the longest text.
+    cut: whether longer texts are cut to their first words; the run says how many. Not cut, they are
+      an error.
+    min_count: a word that occurs less often in the training texts is unknown.
+    vectors: a file of word vectors, as in `posjax.experiment.data.vectors`; None draws all.
+
+  Raises:
+    ValueError: if a number is out of range, a file cannot be understood, or a text is too long.
+    FileNotFoundError: if there is no file.
+  """
+  widths = bucketed.check_widths(widths)
+  read = labelled.read(data, folds, fold)
+  split = [[words.split(each.text) for each in part] for part in (read.train, read.held_out)]
+  vocabulary = words.vocabulary(split[0], min_count)
+  longer = _longer(read.train + read.held_out, split[0] + split[1], widths[-1], cut)
+  coder = Coder(vocabulary, read.labels, widths)
+  train, held_out = (
+    [
+      bucketed.Text(coder.numbers(one), read.labels.index(example.label))
+      for one, example in zip(part, examples, strict=True)
+    ]
+    for part, examples in zip(split, (read.train, read.held_out), strict=True)
+  )
+  table, found = _table(vectors, vocabulary, model['width'], seed)
+  facts = {
+    'data': data,
+    'texts': f'{len(train):,} to learn from, {len(held_out):,} held out ({read.cut})',
+    'labels': ', '.join(read.labels),
+    'words': f'{len(vocabulary.names) - 2:,} that occur {min_count} times or more',
+    'unknown words': f'{_unknown(train):.1%} in training texts, {_unknown(held_out):.1%} held out',
+    'seen before': f'{_seen(split):,} held-out texts equal a training text',
+    'longest text': f'{max(map(len, split[0] + split[1]))} words'
+    + (f'; {longer} texts cut to {widths[-1]}' if longer else ''),
+    'vectors': 'drawn' if table is None else f'{found:,} words have one in {vectors}',
+    'sha256': read.sha256,
+  }
+  sizes = {'widths': widths, 'batch_size': batch_size}
+  chosen = np.random.default_rng(0).permutation(len(train))[: len(held_out)]
+  learned = [train[i] for i in chosen]
+  return Task(
+    facts=facts,
+    model=lambda rngs: Classifier(
+      len(vocabulary.names), len(read.labels), scheme, vectors=table, rngs=rngs, **model
+    ),
+    train_batches=lambda index, count: bucketed.batches(
+      train, seed=seed, shard_index=index, shard_count=count, **sizes
+    ),
+    losses=label_losses,
+    lengths=(widths[-1],),
+    eval_batches=lambda length: bucketed.in_order(held_out, **sizes),
+    unit='nats per text',
+    per_nat=1.0,
+    exact=True,
+    sample=functools.partial(_sample, coder, read.held_out[0]),
+    learned_batches=lambda: bucketed.in_order(learned, **sizes),
+    ask=functools.partial(answer, coder),
+  )
+
+
+class Coder(NamedTuple):
+  """What turns texts into rows, and logits into labels."""
+
+  vocabulary: words.Words
+  labels: tuple[str, ...]
+  widths: tuple[int, ...]
+
+  def numbers(self, split: Sequence[str]) -> np.ndarray:
+    """Numbers of the first words, as many as a row holds."""
+    return self.vocabulary.encode(split[: self.widths[-1]])
+
+
+def label_losses(
+  model, batch: Batch, ids_key: PRNGKey | None = None, train_key: PRNGKey | None = None
+) -> Losses:
+  """Cross-entropy of each text's label, in nats, [B, 1].
+
+  Args:
+    model: a `Classifier`.
+    batch: as in `bucketed.batch`.
+    ids_key: random key of place 0.
+    train_key: random key of dropout; None evaluates.
+  """
+  logits = _logits(model, batch, ids_key, train_key)
+  loss = optax.softmax_cross_entropy_with_integer_labels(logits, batch['labels'][:, 0])[:, None]
+  correct = (logits.argmax(-1, keepdims=True) == batch['labels']).astype(jnp.float32)
+  weights = batch['weights']
+  return Losses(jnp.where(weights > 0, loss, 0), weights, correct)
+
+
+def answer(coder: Coder, model: nnx.Module, text: str, key: PRNGKey) -> str:
+  """Every label of a text with its probability, the likeliest first.
+
+  Args:
+    coder: of the task.
+    model: a trained `Classifier`.
+    text: a word or more.
+    key: random key of place 0.
+
+  Raises:
+    ValueError: if the text has no word, or more than a row holds.
+  """
+  split = words.split(text)
+  if not 1 <= len(split) <= coder.widths[-1]:
+    raise ValueError(
+      f'A text should have 1 to {coder.widths[-1]} words, but has {len(split)}: {text[:40]!r}.'
+    )
+  width = next(width for width in coder.widths if width >= len(split))
+  batch = bucketed.batch([bucketed.Text(coder.numbers(split), 0)], width)
+  batch = {name: jnp.asarray(array) for name, array in batch.items()}
+  probabilities = np.asarray(jax.nn.softmax(_logits(model, batch, key, None)[0]))
+  best = sorted(zip(probabilities.tolist(), coder.labels, strict=True), reverse=True)
+  return ', '.join(f'{label} {probability:.1%}' for probability, label in best)
+
+
+def _logits(model, batch: Batch, ids_key, train_key):
+  logits = model(
+    batch['inputs'],
+    batch['positions'],
+    segments=batch['segments'],
+    ids_key=ids_key,
+    train_key=train_key,
+  )
+  return logits.astype(jnp.float32)
+
+
+def _sample(coder: Coder, example: Example, model, key: PRNGKey) -> str:
+  """A held-out text, the model's answer, and the right one."""
+  shown = words.split(example.text)[: coder.widths[-1]]
+  lines = {'text': ' '.join(shown), 'answer': answer(coder, model, ' '.join(shown), key)}
+  lines['right'] = example.label
+  return '\n'.join(f'{name:8s} {line}' for name, line in lines.items())
+
+
+def _longer(
+  examples: Sequence[Example], split: Sequence[list[str]], longest: int, cut: bool
+) -> int:
+  """How many texts are longer than the widest row.
+
+  Raises:
+    ValueError: if there are any, and they must not be cut.
+  """
+  longer = [
+    (len(one), example.where)
+    for one, example in zip(split, examples, strict=True)
+    if len(one) > longest
+  ]
+  if longer and not cut:
+    count, where = max(longer)
+    raise ValueError(
+      f'{len(longer)} texts are longer than {longest} words, the last of task.widths ({where} has '
+      f'{count}): give a wider one, or set task.cut.'
+    )
+  return len(longer)
+
+
+def _table(
+  path: str | None, vocabulary: words.Words, width: int, seed: int
+) -> tuple[np.ndarray | None, int]:
+  """Initial embeddings of variance 1/M, and how many words have a vector in the file."""
+  if path is None:
+    return None, 0
+  rows = len(vocabulary.names)
+  given = word_vectors.read(path, vocabulary.numbers, rows, width)
+  drawn = np.random.default_rng(seed).normal(size=(rows, width))
+  known = given.table[given.found]
+  # One factor for all: as large on the whole as those that are drawn, else as they were.
+  table = np.where(given.found[:, None], given.table / np.sqrt(np.square(known).mean()), drawn)
+  return (table * width**-0.5).astype(np.float32), int(given.found.sum())
+
+
+def _unknown(texts: Sequence[bucketed.Text]) -> float:
+  return float(np.mean(np.concatenate([text.tokens for text in texts]) == 1))
+
+
+def _seen(split: Sequence[Sequence[list[str]]]) -> int:
+  train, held_out = ([tuple(one) for one in part] for part in split)
+  known = set(train)
+  return sum(one in known for one in held_out)

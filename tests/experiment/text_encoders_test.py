@@ -1,0 +1,253 @@
+"""Parts of encoders of texts, against torch, or loops over float64 numbers."""
+
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from flax import nnx
+
+import posjax
+from posjax.experiment.models import pooling
+from posjax.experiment.models.cnn import CNN
+from posjax.experiment.models.complex_encoder import Block
+from posjax.experiment.models.complex_layers import GRUCell
+from posjax.experiment.models.fasttext import FastText
+from posjax.experiment.models.fields import COMPLEX, REAL, real_parts
+from posjax.experiment.models.rnn import Recurrent
+from posjax.scheme import Dims
+from tests.loops import error
+
+FIELDS = {'real': REAL, 'complex': COMPLEX}
+
+
+def moved(model):
+  """The model, its parameters moved off 0 and 1."""
+  draw = np.random.default_rng(1).normal
+  step = lambda leaf: leaf + 0.1 * jnp.asarray(draw(size=leaf.shape), leaf.dtype)
+  nnx.update(model, jax.tree.map(step, nnx.state(model, nnx.Param)))
+  return model
+
+
+def jitted(model):
+  graph, state = nnx.split(model)
+  run = jax.jit(lambda state, *args, **named: nnx.merge(graph, state)(*args, **named))
+  return lambda *args, **named: run(state, *map(jnp.asarray, args), **named)
+
+
+def normal(*shape, seed=0, field='real'):
+  real, imag = np.random.default_rng(seed).normal(size=(2, *shape))
+  return real.astype(np.float32) if field == 'real' else (real + 1j * imag).astype(np.complex64)
+
+
+# Recurrent cells: torch for the real ones, loops for the complex ones.
+
+
+@pytest.mark.parametrize('bidirectional', [False, True])
+@pytest.mark.parametrize('cell', ['rnn', 'lstm', 'gru'])
+def test_real_recurrent_states_are_those_of_torch(cell, bidirectional):
+  torch = pytest.importorskip('torch')
+  model = moved(
+    Recurrent(
+      REAL, cell, 5, 4, num_layers=1, bidirectional=bidirectional, pooling='last', rngs=nnx.Rngs(0)
+    )
+  )
+  theirs = getattr(torch.nn, cell.upper())(5, 4, batch_first=True, bidirectional=bidirectional)
+  (layer,) = model.layers
+  cells = (layer.forward_rnn, layer.backward_rnn) if bidirectional else (layer,)
+  for suffix, one in zip(('', '_reverse'), (each.cell for each in cells), strict=False):
+    for name, dense in (('ih', one.dense_i), ('hh', one.dense_h)):
+      getattr(theirs, f'weight_{name}_l0{suffix}').data = torch.tensor(
+        np.asarray(dense.kernel[...].T)
+      )
+      bias = 0 * dense.kernel[0] if dense.bias is None else dense.bias[...]
+      getattr(theirs, f'bias_{name}_l0{suffix}').data = torch.tensor(np.asarray(bias))
+  x, real = normal(2, 6, 5), np.arange(6)[None] < np.array([[6], [4]])
+  found = jitted(model)(x, real)
+  for i, length in enumerate((6, 4)):
+    with torch.no_grad():
+      states, _ = theirs(torch.tensor(x[i : i + 1, :length]))
+    expected = states[0, -1].numpy()
+    if bidirectional:
+      expected = np.concatenate([states[0, -1, :4].numpy(), states[0, 0, 4:].numpy()])
+    assert error(found[i], expected) <= 1e-6
+
+
+def kernel(layer):
+  return np.asarray(layer.real.kernel[...] + 1j * layer.imag.kernel[...], np.complex128)
+
+
+def bias(layer):
+  if layer.bias.values is None:
+    return 0
+  real, imag = np.asarray(layer.bias.values[...], np.float64)
+  return real + 1j * imag
+
+
+def apart(function, z):
+  return function(z.real) + 1j * function(z.imag)
+
+
+def times(a, b):
+  return a.real * b.real + 1j * a.imag * b.imag
+
+
+def sigmoid(x):
+  return 1 / (1 + np.exp(-x))
+
+
+def test_the_complex_gru_is_its_equations():
+  cell, z = moved(GRUCell(5, 4, rngs=nnx.Rngs(0))), normal(3, 2, 5, field='complex')
+  w, u, b = kernel(cell.input), kernel(cell.state), bias(cell.input)
+  state, carry = np.zeros((2, 4), complex), cell.initialize_carry((2, 5))
+  for one in z:
+    inside, before = one @ w + b, state @ u
+    r = apart(sigmoid, inside[:, :4] + before[:, :4])
+    update = apart(sigmoid, inside[:, 4:8] + before[:, 4:8])
+    new = apart(np.tanh, inside[:, 8:] + times(r, before[:, 8:]))
+    state = times(1 + 1j - update, new) + times(update, state)
+    carry, out = cell(carry, jnp.asarray(one))
+    np.testing.assert_array_equal(carry, out)
+  assert error(carry, state) <= 1e-6
+
+
+def test_two_complex_directions_are_each_direction_alone():
+  both = moved(
+    Recurrent(
+      COMPLEX, 'gru', 5, 4, num_layers=1, bidirectional=True, pooling='last', rngs=nnx.Rngs(0)
+    )
+  )
+  x, real = normal(1, 4, 5, field='complex'), np.ones((1, 4), bool)
+  (layer,) = both.layers
+  ends = []
+  for cell, words in ((layer.forward_rnn.cell, x[0]), (layer.backward_rnn.cell, x[0][::-1])):
+    carry = cell.initialize_carry((5,))
+    for word in words:
+      carry, _ = cell(carry, jnp.asarray(word))
+    ends.append(carry)
+  assert error(jitted(both)(x, real)[0], np.concatenate(ends)) <= 1e-6
+
+
+# FastText, the convolutions, the Transformer block.
+
+
+@pytest.mark.parametrize('field', FIELDS)
+def test_fasttext_is_a_dense_layer_of_the_mean(field):
+  model = moved(FastText(FIELDS[field], 5, 4, activation='tanh', rngs=nnx.Rngs(0)))
+  x, lengths = normal(2, 6, 5, field=field), (6, 4)
+  dense = model.dense
+  for i, length in enumerate(lengths):
+    mean = x[i, :length].astype(np.complex128).sum(0) / length
+    if field == 'real':
+      expected = np.tanh(mean.real @ np.asarray(dense.kernel[...], np.float64) + dense.bias[...])
+    else:
+      expected = apart(np.tanh, mean @ kernel(dense) + bias(dense))
+    real = np.arange(6)[None] < np.array(lengths)[:, None]
+    assert error(jitted(model)(x, real)[i], expected) <= 1e-6
+
+
+@pytest.mark.parametrize('field', FIELDS)
+def test_the_cnn_is_the_largest_of_each_filter_over_whole_windows(field):
+  model = moved(CNN(FIELDS[field], 3, 4, (2, 3), activation='relu', rngs=nnx.Rngs(0)))
+  x, lengths = normal(3, 6, 3, field=field), (6, 2, 1)
+  real = np.arange(6)[None] < np.array(lengths)[:, None]
+  found = jitted(model)(x, real)
+  for i, length in enumerate(lengths):
+    expected = []
+    for size, conv in zip((2, 3), model.convs, strict=True):
+      w = np.asarray(conv.kernel[...], np.float64) if field == 'real' else kernel(conv)
+      b = np.asarray(conv.bias[...], np.float64) if field == 'real' else bias(conv)
+      text = np.zeros((max(length, size), 3), np.complex128)
+      text[:length] = x[i, :length]
+      answers = np.array(
+        [np.einsum('sm,smn->n', text[t : t + size], w) + b for t in range(len(text) - size + 1)]
+      )
+      positive = np.maximum(answers.real, 0).max(0) + 1j * np.maximum(answers.imag, 0).max(0)
+      expected.append(positive)
+    assert error(found[i], np.concatenate(expected)) <= 1e-6
+
+
+def test_the_complex_cnn_is_that_of_the_authors():
+  golden = np.load(Path(__file__).parents[1] / 'golden' / 'complex_layers.npz')
+  both = lambda name: golden[f'tf_order_{name}_real'] + 1j * golden[f'tf_order_{name}_imag']
+  model = CNN(COMPLEX, 6, 3, (2, 3), activation='relu', rngs=nnx.Rngs(0))
+  for i, conv in enumerate(model.convs):
+    weights, shared = both(f'conv{i}')[:, :, 0], golden[f'tf_order_convbias{i}']
+    conv.real.kernel[...], conv.imag.kernel[...] = map(jnp.asarray, (weights.real, weights.imag))
+    conv.bias.values[...] = jnp.asarray(np.stack([shared, shared]))
+  z = both('emb').astype(np.complex64)
+  found = real_parts(jitted(model)(z, np.ones(z.shape[:2], bool)))
+  assert error(found, golden['tf_order_pooled_features']) <= 1e-6
+
+
+def norm(layer, z):
+  def one(part, x):
+    x = (x - x.mean(-1, keepdims=True)) / np.sqrt(x.var(-1, keepdims=True) + 1e-6)
+    return x * np.asarray(part.scale[...]) + np.asarray(part.bias[...])
+
+  return one(layer.real, z.real) + 1j * one(layer.imag, z.imag)
+
+
+@pytest.mark.parametrize('pre_norm', [False, True])
+def test_the_complex_block_is_its_equations(pre_norm):
+  scheme = posjax.get('complex_order')
+  block = moved(
+    Block(
+      scheme,
+      width=6,
+      num_heads=2,
+      ff_width=5,
+      pre_norm=pre_norm,
+      activation='relu',
+      dropout_rate=0.0,
+      rngs=nnx.Rngs(0),
+    )
+  )
+  z = normal(1, 4, 6, field='complex')
+  dims = Dims(6, 2, 3, 2, 11)
+  shared = scheme.init_model(jax.random.key(0), dims)
+  pos, segments = jnp.arange(4)[None], jnp.array([[1, 1, 1, 0]])
+  run = lambda block, *args: block(*args, shared, None)
+  found = nnx.jit(run)(block, jnp.asarray(z), pos, segments)[0, :3]
+
+  def attend(z):
+    a = block.attention
+    q, k, v = (z @ kernel(layer) + bias(layer) for layer in (a.query, a.key, a.value))
+    heads = []
+    for h in (slice(0, 3), slice(3, 6)):
+      scores = abs(q[:, h] @ k[:, h].conj().T) / np.sqrt(3)  # eq. 14
+      weights = np.exp(scores) / np.exp(scores).sum(1, keepdims=True)
+      heads.append(weights @ v[:, h])
+    return np.concatenate(heads, axis=1) @ kernel(a.out) + bias(a.out)
+
+  def feed_forward(z):
+    hidden = apart(lambda x: np.maximum(x, 0), z @ kernel(block.up) + bias(block.up))
+    return hidden @ kernel(block.down) + bias(block.down)
+
+  expected = z[0, :3].astype(np.complex128)
+  for part, layer in zip((attend, feed_forward), block.norms, strict=True):
+    if pre_norm:
+      expected = expected + part(norm(layer, expected))
+    else:
+      expected = norm(layer, expected + part(expected))
+  assert error(found, expected) <= 2e-6
+
+
+@pytest.mark.parametrize('field', FIELDS)
+@pytest.mark.parametrize('name', pooling.POOLINGS)
+def test_pooling_is_a_loop_over_the_tokens(name, field):
+  x = normal(3, 5, 2, field=field)
+  real = np.array([[1, 1, 1, 1, 1], [0, 1, 1, 0, 0], [0, 0, 0, 0, 0]], bool)
+  x[1, 0] = np.nan
+  largest = lambda z: z.real.max(0) + (1j * z.imag.max(0) if field == 'complex' else 0)
+  loops = {'mean': lambda z: z.sum(0) / len(z), 'max': largest, 'last': lambda z: z[-1]}
+  found = pooling.POOLINGS[name](jnp.asarray(x), jnp.asarray(real))
+  for i in (0, 1):
+    np.testing.assert_allclose(found[i], loops[name](x[i][real[i]]), rtol=1e-6)
+  np.testing.assert_array_equal(found[2], 0)
+
+
+def test_the_first_token_is_found_after_left_padding():
+  x, real = normal(1, 4, 2), np.array([[False, True, True, False]])
+  np.testing.assert_array_equal(pooling.first(jnp.asarray(x), jnp.asarray(real)), x[:, 1])
