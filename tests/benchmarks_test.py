@@ -17,6 +17,7 @@ HEADS, WIDTH, LENGTH = 2, 8, 64
 SIZES = {'length': LENGTH, 'heads': HEADS, 'width': WIDTH}
 OURS = ['blockwise', 'dense']  # fused kernels need a device
 LIBRARIES = {'torch_sdpa': 'torch', 'tokamax_attention': 'tokamax'}
+STEPS = train_step.SCHEMES.split('|')
 each_way = pytest.mark.parametrize('way', OURS)
 
 
@@ -119,7 +120,13 @@ def test_that_of_torch_is_the_formula(scheme):
   check(peer_file('torch_sdpa'), scheme, '')
 
 
-@pytest.mark.parametrize('scheme', attention.SCHEMES.split('|')[4:])
+@pytest.mark.parametrize(
+  'scheme',
+  [
+    pytest.param(s, marks=() if s in ('gaussian', 'transformer_xl') else pytest.mark.slow)
+    for s in attention.SCHEMES.split('|')[4:]
+  ],
+)
 def test_the_other_schemes_are_as_in_float64_and_their_own_tests_hold_the_formulas(
   scheme, monkeypatch
 ):
@@ -179,7 +186,9 @@ def falls(file, scheme, way=''):
   return built
 
 
-@pytest.mark.parametrize('scheme', train_step.SCHEMES.split('|'))
+@pytest.mark.parametrize(
+  'scheme', [pytest.param(s, marks=() if s == 't5' else pytest.mark.slow) for s in STEPS]
+)
 def test_our_step_trains(scheme):
   built = falls(posjax_decoder, scheme)
   assert built.temporary > 0

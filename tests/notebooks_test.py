@@ -45,7 +45,7 @@ def environment(tmp_path):
   'path',
   [
     # The others take half a minute or more.
-    path if path.name[:3] in ('01_', '03_') else pytest.param(path, marks=pytest.mark.slow)
+    path if path.name[:3] == '03_' else pytest.param(path, marks=pytest.mark.slow)
     for path in NOTEBOOKS
   ],
   ids=lambda path: path.stem,

@@ -152,6 +152,7 @@ def test_a_task_that_says_nothing_is_told(spoken, monkeypatch):
     ask(spoken, 'the')
 
 
+@pytest.mark.slow
 def test_a_decoder_answers_a_question_of_its_algorithm(tmp_path):
   config = algorithmic.get_config()
   short = {'task.longest': 3, 'task.eval_factors': (1,), 'task.eval_examples': 8}

@@ -1,5 +1,7 @@
 """Segment recurrence: what is remembered is exact, whatever the scheme, and learned from."""
 
+import functools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -34,20 +36,21 @@ def in_segments(model, length, size, tokens=TOKENS, start=0):
   return jnp.concatenate(said, axis=1), past
 
 
+slow = functools.partial(pytest.param, marks=pytest.mark.slow)
 EXACT = [
   (['transformer_xl'], 7, 4, 6),  # schemes, window, segment, memory
   (['transformer_xl'], 7, 1, 6),  # exact sliding: token by token
-  (['transformer_xl(max_distance=5)'], 7, 12, 9),
+  slow(['transformer_xl(max_distance=5)'], 7, 12, 9),
   (['transformer_xl'], None, 8, 40),  # a memory that is longer than the text
   (['shaw'], 7, 6, 6),
-  (['rope'], 5, 3, 4),
+  slow(['rope'], 5, 3, 4),
   (['alibi'], None, 8, 24),
-  (['t5'], 7, 8, 8),
-  (['sinusoidal'], 7, 6, 6),
+  slow(['t5'], 7, 8, 8),
+  slow(['sinusoidal'], 7, 6, 6),
   (['learned(max_length=24)'], 7, 6, 6),
-  (['none'], 7, 6, 6),
+  slow(['none'], 7, 6, 6),
   (['randomized(max_length=64)+rope'], 7, 6, 6),  # no key: ids are what they are
-  (['shaw+alibi'], 7, 6, 6),
+  slow(['shaw+alibi'], 7, 6, 6),
   (['forgetting'], 7, 6, 6),  # counts along the stream, from what it remembers
   (['cope'], 7, 6, 6),  # sums over the keys
   (['rope', 'none'], 7, 6, 6),
