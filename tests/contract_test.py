@@ -70,7 +70,16 @@ FORMS = [
   *('tupe(untie_cls=True, num_buckets=8)', 'rope+transformer_xl(max_distance=3)'),
 ]
 by_hand = functools.partial(pytest.param, marks=pytest.mark.slow)
-SUBJECTS = [*LINES, *CHAINS, *map(by_hand, FORMS)]
+# Schemes that differ from another one in numbers alone; their own tests are always run.
+VARIANTS = {
+  *('ntk', 'dynamic_ntk', 'yarn', 'longrope', 'llama3', 'partial', 'interpolated', 'power_law'),
+  *('laplace', 'swin_continuous', 'complex_vanilla', 'position_only', 'mrope'),
+}
+SUBJECTS = [
+  *(by_hand(line) if line.partition('(')[0] in VARIANTS else line for line in LINES),
+  *CHAINS,
+  *map(by_hand, FORMS),
+]
 every_file = pytest.mark.parametrize('name', posjax.names())
 every_scheme = pytest.mark.parametrize('name', SUBJECTS)
 # What takes seconds to compile is always tested on one scheme of each kind, and on all by hand.

@@ -21,7 +21,15 @@ from posjax import cache as caches
 from posjax import layer as layers
 from posjax.kernels import blockwise
 from tests import contract_test as contract
-from tests.contract_test import BATCH, DIMS, LENGTH, TOLERANCE, every_scheme, one_of_each_kind
+from tests.contract_test import (
+  BATCH,
+  DIMS,
+  LENGTH,
+  TOLERANCE,
+  by_hand,
+  every_scheme,
+  one_of_each_kind,
+)
 from tests.loops import error
 
 KEY = jax.random.key(6)  # of place 0
@@ -115,7 +123,7 @@ def test_prompts_and_single_tokens_padded_or_not_on_a_ring_or_not_are_one_full_p
   check(name, 'dense')
 
 
-@pytest.mark.parametrize('name', ['rope+t5+forgetting', 'shaw', 'cope', 'dape'])
+@pytest.mark.parametrize('name', ['rope+t5+forgetting', *map(by_hand, ('shaw', 'cope', 'dape'))])
 def test_pieces_computed_in_tiles_are_one_full_pass(name, monkeypatch):
   monkeypatch.setattr(blockwise, 'tile_size', lambda t, s, rows, whole: (3, s if whole else 3))
   check(name, 'blockwise')

@@ -41,15 +41,8 @@ def environment(tmp_path):
   return {**kept, **{name: str(value) for name, value in ours.items()}}
 
 
-@pytest.mark.parametrize(
-  'path',
-  [
-    # The others take half a minute or more.
-    path if path.name[:3] == '03_' else pytest.param(path, marks=pytest.mark.slow)
-    for path in NOTEBOOKS
-  ],
-  ids=lambda path: path.stem,
-)
+@pytest.mark.slow
+@every_notebook
 def test_every_cell_runs(path, environment):
   command = [sys.executable, '-c', EXECUTE, path.name, 'posjax_test']
   result = subprocess.run(command, cwd=path.parent, env=environment, capture_output=True, text=True)

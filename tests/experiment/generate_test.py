@@ -94,7 +94,12 @@ def said(model, temperature=1.0):
 
 
 LINES = ('rope', 'learned', 'sinusoidal', 'alibi', 't5', 'cope', 'forgetting')
-CASES = [*((line, {}) for line in LINES), ('rope', {'window': 3}), ('cope', {'window': 3})]
+OFTEN = ('rope', 'learned', 't5')
+CASES = [
+  *(pytest.param(line, {}, marks=() if line in OFTEN else pytest.mark.slow) for line in LINES),
+  ('rope', {'window': 3}),
+  pytest.param('cope', {'window': 3}, marks=pytest.mark.slow),
+]
 
 
 @pytest.mark.parametrize(('line', 'changes'), CASES, ids=str)

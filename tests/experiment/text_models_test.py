@@ -91,9 +91,9 @@ CASES += [
 
 
 def costly(case):
-  """All cases cost a minute of a processor: each encoder with its two kinds of numbers always."""
-  _, scheme, changes = case
-  often = scheme in ('sinusoidal', 'complex_order') and not changes
+  """All cases cost a minute of a processor: two encoders with both kinds of numbers always."""
+  encoder, scheme, changes = case
+  often = encoder in ('cnn', 'lstm') and scheme in ('sinusoidal', 'complex_order') and not changes
   return pytest.param(*case, marks=() if often else pytest.mark.slow)
 
 

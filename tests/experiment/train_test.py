@@ -1,5 +1,6 @@
 """train.py as people run it: it learns, resumes bit for bit, and says what is wrong."""
 
+import functools
 import json
 import os
 import signal
@@ -22,6 +23,8 @@ sys.path.insert(0, str(ROOT))
 from configs import algorithmic, default  # noqa: E402
 from posjax.experiment import sharding  # noqa: E402
 from train import setup, train  # noqa: E402
+
+slow = functools.partial(pytest.param, marks=pytest.mark.slow)
 
 
 def small(**changes) -> ConfigDict:
@@ -158,7 +161,7 @@ def losses_on_one_device():
   return first_losses(small(), Path('unused'))
 
 
-@pytest.mark.parametrize('mesh', [(8, 1, 1), (2, 2, 2), (1, 4, 2)])
+@pytest.mark.parametrize('mesh', [slow((8, 1, 1)), (2, 2, 2), slow((1, 4, 2))])
 def test_eight_devices_learn_what_one_learns(mesh, losses_on_one_device):
   sizes = dict(zip(('mesh.data', 'mesh.fsdp', 'mesh.tensor'), mesh, strict=True))
   np.testing.assert_allclose(

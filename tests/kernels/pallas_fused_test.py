@@ -96,6 +96,7 @@ def test_caps_sinks_and_causal_windows_with_their_gradients_are_the_references()
   same(Case('alibi(learned=True)'), causal=True, window=5, sinks=sinks, logit_cap=2.0)
 
 
+@pytest.mark.parametrize('target', [slow('tpu'), 'gpu'], indirect=True)
 @pytest.mark.usefixtures('alone')
 def test_segments_padding_and_rows_that_begin_elsewhere_are_the_references():
   """The first 9 keys of row 0 and the last 9 of row 1 are padding: so are some whole blocks."""
