@@ -59,8 +59,8 @@ def test_pictures_are_committed_and_files_are_small(path):
   assert not [o for o in outputs if o['output_type'] == 'error' or o.get('name') == 'stderr']
 
 
-def test_there_are_four_notebooks():
-  assert [path.name[:3] for path in NOTEBOOKS] == ['01_', '02_', '03_', '04_']
+def test_there_are_five_notebooks():
+  assert [path.name[:3] for path in NOTEBOOKS] == ['01_', '02_', '03_', '04_', '05_']
 
 
 def test_the_gallery_shows_every_scheme_of_the_folder():
