@@ -11,36 +11,17 @@ authors drop no attention weights; here dropout_rate is that of both.
 
 from ml_collections import ConfigDict
 
-from configs import text8
+from configs import text8_paper
 
 
 def get_config() -> ConfigDict:
-  """The text8 config at the paper's size."""
-  c = text8.get_config()
+  """The paper's text8 config with a memory."""
+  c = text8_paper.get_config()
   c.scheme = 'transformer_xl'
-  c.steps = 400_000
-  c.batch_size = 22
-  c.task.data = 'text8:text8'
-  c.task.length = 512
   c.task.memory = 512
   c.task.eval_factors = ()
   c.task.eval_lengths = (512, 1024, 2100)
   c.task.eval_segment = 80
   c.task.eval_scheme = 'transformer_xl(max_distance=820)'
   c.task.eval_tokens = 4_999_280
-  c.model.num_layers = 12
-  c.model.width = 512
-  c.model.num_heads = 8
-  c.model.ff_width = 2048
-  c.model.pre_norm = False
-  c.model.activation = 'relu'
-  c.model.dropout_rate = 0.1
-  c.optimizer.learning_rate = 2.5e-4
-  c.optimizer.warmup_steps = 0
-  c.optimizer.final_fraction = 0.0
-  c.optimizer.b2 = 0.999
-  c.optimizer.weight_decay = 0.0
-  c.optimizer.clip_norm = 0.25
-  c.log_every = 200
-  c.eval_every = c.checkpoint_every = 4000
   return c
