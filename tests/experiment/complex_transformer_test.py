@@ -11,8 +11,8 @@ from posjax.experiment.models.complex_transformer import (
   ComplexAttention,
   ComplexFeedForward,
   ComplexTransformer,
-  is_complex,
 )
+from posjax.experiment.models.fields import is_complex
 from posjax.layer import Tokens
 
 V, T = 11, 12

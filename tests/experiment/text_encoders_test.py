@@ -17,28 +17,10 @@ from posjax.experiment.models.fasttext import FastText
 from posjax.experiment.models.fields import COMPLEX, REAL, real_parts
 from posjax.experiment.models.rnn import Recurrent
 from posjax.scheme import Dims
+from tests.experiment.text_made import jitted, moved, normal
 from tests.loops import error
 
 FIELDS = {'real': REAL, 'complex': COMPLEX}
-
-
-def moved(model):
-  """The model, its parameters moved off 0 and 1."""
-  draw = np.random.default_rng(1).normal
-  step = lambda leaf: leaf + 0.1 * jnp.asarray(draw(size=leaf.shape), leaf.dtype)
-  nnx.update(model, jax.tree.map(step, nnx.state(model, nnx.Param)))
-  return model
-
-
-def jitted(model):
-  graph, state = nnx.split(model)
-  run = jax.jit(lambda state, *args, **named: nnx.merge(graph, state)(*args, **named))
-  return lambda *args, **named: run(state, *map(jnp.asarray, args), **named)
-
-
-def normal(*shape, seed=0, field='real'):
-  real, imag = np.random.default_rng(seed).normal(size=(2, *shape))
-  return real.astype(np.float32) if field == 'real' else (real + 1j * imag).astype(np.complex64)
 
 
 # Recurrent cells: torch for the real ones, loops for the complex ones.

@@ -7,8 +7,9 @@ import pytest
 from flax import nnx
 
 import posjax
-from posjax.experiment.models.classifier import ENCODERS, Classifier, makes_complex
-from posjax.scheme import Dims
+from posjax.experiment.models.classifier import ENCODERS, Classifier
+from posjax.experiment.models.fields import is_complex
+from tests.experiment.text_made import jitted, moved, normal
 from tests.loops import error
 
 INPUTS = ('none', 'learned', 'sinusoidal', 'complex_vanilla', 'complex_order')
@@ -29,25 +30,6 @@ SIZES = {
 def classifier(scheme, **changes):
   schemes = [posjax.get(line) for line in scheme.split('|')]
   return moved(Classifier(11, 3, schemes, rngs=nnx.Rngs(0), **{**SIZES, **changes}))
-
-
-def moved(model):
-  """The model, its parameters moved off 0 and 1."""
-  draw = np.random.default_rng(1).normal
-  step = lambda leaf: leaf + 0.1 * jnp.asarray(draw(size=leaf.shape), leaf.dtype)
-  nnx.update(model, jax.tree.map(step, nnx.state(model, nnx.Param)))
-  return model
-
-
-def jitted(model):
-  graph, state = nnx.split(model)
-  run = jax.jit(lambda state, *args, **named: nnx.merge(graph, state)(*args, **named))
-  return lambda *args, **named: run(state, *map(jnp.asarray, args), **named)
-
-
-def normal(*shape, seed=0, field='real'):
-  real, imag = np.random.default_rng(seed).normal(size=(2, *shape))
-  return real.astype(np.float32) if field == 'real' else (real + 1j * imag).astype(np.complex64)
 
 
 def padded(rows, width):
@@ -128,9 +110,8 @@ def test_order_matters_where_it_should(encoder):
 
 
 def test_numbers_are_complex_where_the_scheme_makes_them_so():
-  dims = Dims(8, 2, 4, 2, 11)
-  found = {name: makes_complex((posjax.get(name),), dims) for name in (*INPUTS, 'rope')}
-  assert {name for name, is_complex in found.items() if is_complex} == {
+  found = {name: is_complex(posjax.get(name)) for name in (*INPUTS, 'rope')}
+  assert {name for name, yes in found.items() if yes} == {
     'complex_vanilla',
     'complex_order',
   }

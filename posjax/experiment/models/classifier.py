@@ -15,7 +15,7 @@ from jaxtyping import Array, Float, Int
 
 from posjax.experiment.models.cnn import CNN
 from posjax.experiment.models.fasttext import FastText
-from posjax.experiment.models.fields import COMPLEX, REAL, dropped, real_parts
+from posjax.experiment.models.fields import COMPLEX, REAL, dropped, is_complex, real_parts
 from posjax.experiment.models.pooling import silence
 from posjax.experiment.models.rnn import Recurrent
 from posjax.experiment.models.transformer_encoder import TransformerEncoder
@@ -81,7 +81,7 @@ class Classifier(nnx.Module):
       raise ValueError(f'num_heads must divide the width {width}, but got {num_heads}.')
     heads = num_heads if attends else 1
     dims = Dims(width, heads, width // heads, heads, vocab)
-    field = COMPLEX if makes_complex(pattern, dims) else REAL
+    field = COMPLEX if any(map(is_complex, pattern)) else REAL
     # Equal schemes share their model parameters, and embed once.
     self.schemes = tuple(dict.fromkeys(pattern))
     self.which = tuple(self.schemes.index(each) for each in pattern)
@@ -160,19 +160,6 @@ class Classifier(nnx.Module):
     else:
       features = self.encoder(x, real)
     return self.readout(real_parts(dropped(features, self.dropout_rate, keys[2])))
-
-
-def makes_complex(pattern: Sequence[Scheme], dims: Dims) -> bool:
-  """Whether place 1 of these schemes makes complex embeddings."""
-
-  def embedded():
-    x, tokens = jnp.zeros((1, 1, dims.width)), jnp.zeros((1, 1), jnp.int32)
-    for scheme in pattern:
-      params = scheme.init_model(jax.random.key(0), dims)
-      x = scheme.embed(params, x, tokens, scheme.ids(tokens, None))
-    return x
-
-  return jnp.iscomplexobj(jax.eval_shape(embedded))
 
 
 def _check(encoder: str, pattern: Sequence[Scheme], bidirectional: bool) -> None:

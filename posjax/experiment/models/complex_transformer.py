@@ -29,7 +29,6 @@ from posjax.experiment.models.blocks import Parts, named
 from posjax.experiment.models.complex_layers import Dense, LayerNorm, linear
 from posjax.experiment.models.recurrent import RecurrentTransformer
 from posjax.nnx import Attention
-from posjax.scheme import Dims, Scheme
 
 _KERNEL_INIT = nnx.initializers.variance_scaling(0.5, 'fan_in', 'truncated_normal')
 
@@ -106,15 +105,3 @@ class ComplexTransformer(RecurrentTransformer):
 
   def _logits(self, x: Complex[Array, 'B T M']) -> Float[Array, 'B T V']:
     return super()._logits(jnp.abs(x))
-
-
-def is_complex(scheme: Scheme) -> bool:
-  """Whether a scheme makes complex numbers of real embeddings."""
-
-  def embedded(key, x):
-    params = scheme.init_model(key, Dims(2, 1, 2, 1, vocab=1))
-    zeros = jnp.zeros((1, 1), jnp.int32)
-    return scheme.embed(params, x, zeros, zeros)
-
-  x = jax.ShapeDtypeStruct((1, 1, 2), jnp.float32)
-  return jnp.iscomplexobj(jax.eval_shape(embedded, jax.random.key(0), x))

@@ -13,6 +13,7 @@ from flax import nnx
 from jaxtyping import Array, Float, Inexact
 
 from posjax.experiment.models import complex_layers
+from posjax.scheme import Dims, Scheme
 
 Activation = Callable[[Array], Array]
 
@@ -90,3 +91,15 @@ def named_activation(name: str) -> Activation:
   if not callable(found):
     raise ValueError(f'The activation must be a name in jax.nn, but got {name!r}.')
   return found
+
+
+def is_complex(scheme: Scheme) -> bool:
+  """Whether a scheme makes complex numbers of real embeddings."""
+
+  def embedded(key, x):
+    params = scheme.init_model(key, Dims(2, 1, 2, 1, vocab=1))
+    zeros = jnp.zeros((1, 1), jnp.int32)
+    return scheme.embed(params, x, zeros, zeros)
+
+  x = jax.ShapeDtypeStruct((1, 1, 2), jnp.float32)
+  return jnp.iscomplexobj(jax.eval_shape(embedded, jax.random.key(0), x))

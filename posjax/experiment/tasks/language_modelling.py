@@ -31,7 +31,8 @@ from posjax.experiment.data.streams import join
 from posjax.experiment.data.vocabulary import Vocabulary
 from posjax.experiment.generate import generate
 from posjax.experiment.losses import next_token
-from posjax.experiment.models.complex_transformer import ComplexTransformer, is_complex
+from posjax.experiment.models.complex_transformer import ComplexTransformer
+from posjax.experiment.models.fields import is_complex
 from posjax.experiment.models.recurrent import RecurrentTransformer
 from posjax.experiment.models.transformer import Transformer
 from posjax.experiment.recurrence import (
