@@ -92,13 +92,9 @@ class ComplexTransformer(RecurrentTransformer):
   parts = Parts(ComplexAttention, ComplexFeedForward, _norm)
   dtype = jnp.complex64
 
-  def _embed(self, tokens, ids, shared):
-    x = self.embedding(tokens) * self.embedding.features**0.5
-    for scheme, params, one in zip(self.schemes, shared, ids, strict=True):
-      x = scheme.embed(params, x, tokens, one)  # place 1
+  def _check_embedded(self, x):
     if not jnp.iscomplexobj(x):
       raise ValueError('The layers of this model are complex, but the scheme embeds real numbers.')
-    return x
 
   def _embedded_at(self, ids):
     return [each - each[:, :1] for each in ids]

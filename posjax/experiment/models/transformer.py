@@ -199,12 +199,16 @@ class Transformer(nnx.Module):
     x = self.embedding(tokens) * self.embedding.features**0.5
     for scheme, params, one in zip(self.schemes, shared, ids, strict=True):
       x = scheme.embed(params, x, tokens, one)  # place 1
+    self._check_embedded(x)
+    return x
+
+  def _check_embedded(self, x):
+    """Raises ValueError if the layers are of other numbers."""
     if jnp.iscomplexobj(x):
       raise ValueError(
         'The scheme makes complex embeddings, but the layers of this model are real: they would '
         'lose the imaginary parts. Complex ones are in posjax.experiment.models.complex_layers.'
       )
-    return x
 
   def _logits(self, x):
     return self.embedding.attend(x) if self.readout is None else self.readout(x)
