@@ -73,8 +73,9 @@ def group(*patterns):
 
 
 @each(group('posjax/schemes/*.py'))
-def test_a_scheme_imports_the_record_angles_heads_and_other_schemes_only(path):
-  pure = {'posjax.scheme', 'posjax.angles', 'posjax.heads', 'posjax.schemes', 'posjax.expression'}
+def test_a_scheme_imports_the_record_what_schemes_share_and_other_schemes_only(path):
+  shared = {'posjax.angles', 'posjax.heads', 'posjax.network', 'posjax.pieces'}
+  pure = {'posjax.scheme', 'posjax.schemes', 'posjax.expression', *shared}
   assert not strays(path, pure)
   others = {top(m) for m in imports(path)} - STANDARD
   assert others <= {'posjax', 'jax', 'numpy', 'jaxtyping'}
@@ -85,13 +86,15 @@ def test_a_scheme_imports_the_record_angles_heads_and_other_schemes_only(path):
     'posjax/scheme.py',
     'posjax/angles.py',
     'posjax/heads.py',
+    'posjax/network.py',
+    'posjax/pieces.py',
     'posjax/positions.py',
     'posjax/chain.py',
   )
 )
 def test_the_record_knows_no_scheme_and_no_attention(path):
-  pure = {'posjax.scheme', 'posjax.angles', 'posjax.heads', 'posjax.positions', 'posjax.chain'}
-  assert not strays(path, pure)
+  shared = {'posjax.angles', 'posjax.heads', 'posjax.network', 'posjax.positions'}
+  assert not strays(path, {'posjax.scheme', 'posjax.chain', *shared})
 
 
 @each(group('posjax/attention.py', 'posjax/border.py', 'posjax/tile.py', 'posjax/kernels/**/*.py'))

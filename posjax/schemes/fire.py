@@ -15,16 +15,16 @@ depends on the length of training, so it has no default here. The text counts po
 code from 0. The paper is about causal attention. Without a mask a later key counts as far as an
 earlier one, |i - j| (the code's absolute value), and the argument of f may exceed 1.
 
-Since the normaliser is the query's, FIRE depends on pairs: `width` numbers are held for each pair
-while a layer is computed, and computed again for the gradients rather than kept.
+Since the normaliser is the query's, FIRE depends on pairs. Where many are computed at once, f is
+taken by its straight pieces (`posjax.pieces`): the same numbers, without its hidden units.
 """
 
-import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Num
 
+from posjax.network import initial
+from posjax.pieces import relu_network
 from posjax.scheme import Scheme
-from posjax.schemes.dynamic_bias import initial, network
 
 SHIFT_INVARIANT = False
 EXAMPLE = 'fire(threshold=4.0, width=8)'
@@ -95,7 +95,7 @@ def scheme(
 
   def logits(params, logits, q, k, q_at, k_at):
     x = normalised(q_at, k_at, params['c'], params['threshold_factor'] * threshold)
-    return logits + network(params, x[None], jax.nn.relu).swapaxes(0, 1)
+    return logits + relu_network(params, x).swapaxes(0, 1)
 
   if shared:
     return Scheme(init_model=init, logits=logits, axes=1)

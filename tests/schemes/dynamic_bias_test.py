@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import posjax
+from posjax.network import initial
 from posjax.schemes import dynamic_bias
 from tests.loops import attention, causal, content, error
 
@@ -108,7 +109,7 @@ def test_both_signs_of_a_logarithm_mirror_each_other():
 
 
 def test_initial_weights_are_uniform_within_the_root_of_the_inputs(key):
-  params = dynamic_bias.initial(key, (1, 400, 300))
+  params = initial(key, (1, 400, 300))
   for name, bound in (('kernel_0', 1), ('offset_0', 1), ('kernel_1', 0.05)):
     found = np.asarray(params[name])
     assert 0.95 * bound < abs(found).max() <= bound

@@ -1,0 +1,160 @@
+"""A ReLU network of one number, on an interval: its values from its straight pieces.
+
+Such a network is straight between its knots, the points where a hidden unit turns on or off. The
+pairs of a tile see an interval with few knots, and two numbers for each piece say all that the
+network does there: no unit is computed for a pair. Values and derivatives are the network's own,
+not an approximation. Where knots are many, and on accelerators, to which the network's products are
+cheap, the network itself is run.
+"""
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+from jaxtyping import Array, Float, Int
+
+from posjax.network import network
+
+_MOST = 24  # knots of an interval
+_WORTH = 2**14  # numbers below which finding knots costs more than it saves
+
+_run = functools.partial(network, activation=jax.nn.relu)
+
+
+def relu_network(
+  params: dict[str, Any], x: Float[Array, '*shape']
+) -> Float[Array, 'outputs *shape']:
+  """`network.network` with ReLU and one input, by its pieces where they are few.
+
+  Of many numbers, derivatives are backward only, as everywhere in the engine.
+
+  Args:
+    params: of `network.network`, with kernel_0 [1, width] and no norm.
+    x: finite inputs; few knots lie between numbers that are close together.
+
+  Example:
+    >>> params = {'kernel_0': jnp.ones((1, 1)), 'offset_0': jnp.ones(1)}
+    >>> params['kernel_1'] = jnp.array([[2.0]])
+    >>> relu_network(params, jnp.array([3.0, -3.0]))
+    Array([[8., 0.]], dtype=float32)
+  """
+  if x.size < _WORTH:
+    return _run(params, x[None])
+  return _by_pieces(params, x.ravel()).reshape(-1, *x.shape)
+
+
+@jax.custom_vjp
+def _by_pieces(params, x):
+  return _forward(params, x)[0]
+
+
+def _forward(params, x):
+  points, count = knots(params, x.min(), x.max(), _MOST)
+  whole = lambda params, x, points: _run(params, x[None])
+  return _either(count, from_pieces, whole, params, x, points), (params, x, points, count)
+
+
+def _backward(saved, d_out):
+  *args, count = saved
+  whole = lambda params, x, points, d_out: jax.vjp(
+    lambda params, x: _run(params, x[None]), params, x
+  )[1](d_out)
+  return _either(count, _from_pieces_back, whole, *args, d_out)
+
+
+_by_pieces.defvjp(_forward, _backward)
+
+
+def _either(count: Int[Array, ''], pieces: Callable[..., Any], whole: Callable[..., Any], *args):
+  """`pieces(*args)` where a CPU finds few knots, else `whole(*args)`."""
+  few = lambda *args: lax.cond(count <= _MOST, pieces, whole, *args)
+  return lax.platform_dependent(*args, cpu=few, default=whole)
+
+
+def knots(
+  params: dict[str, Any], low: Float[Array, ''], high: Float[Array, ''], most: int
+) -> tuple[Float[Array, ' points'], Int[Array, '']]:
+  """The ends of an interval with the first `most` knots between them, and how many there are.
+
+  Args:
+    params: as in `relu_network`.
+    low: the interval's least number.
+    high: its largest.
+    most: knots to keep.
+
+  Returns:
+    `most` + 2 rising numbers, `high` in the place of knots that are not there; and the number of
+    knots, which is only known to be larger than `most` where it is.
+
+  Example:
+    >>> params = {'kernel_0': jnp.ones((1, 2)), 'offset_0': jnp.array([-0.5, -2.0])}
+    >>> params['kernel_1'] = jnp.ones((2, 1))
+    >>> points, count = knots(params, jnp.array(0.0), jnp.array(1.0), most=2)
+    >>> points, int(count)
+    (Array([0. , 0.5, 1. , 1. ], dtype=float32), 1)
+  """
+  points = jnp.full(most + 2, high).at[0].set(low)
+  count = jnp.zeros((), int)
+  for layer in range(sum(name.startswith('offset_') for name in params)):
+    unit = _before_activation(params, points, layer)
+    left, right = unit[:, :-1], unit[:, 1:]
+    crosses = (left < 0) != (right < 0)
+    share = left / jnp.where(crosses, left - right, 1)
+    found = jnp.where(crosses, points[None, :-1] + share * jnp.diff(points)[None], high)
+    inside = jnp.sort(jnp.concatenate([points[1:-1], found.ravel()]))[:most]
+    points = jnp.concatenate([points[:1], inside, points[-1:]])
+    count = count + crosses.sum()
+  return points, count
+
+
+def from_pieces(
+  params: dict[str, Any], x: Float[Array, ' n'], points: Float[Array, ' points']
+) -> Float[Array, 'outputs n']:
+  """The network at numbers of an interval, all of whose knots are among `points`.
+
+  Args:
+    params: as in `relu_network`.
+    x: between the first point and the last.
+    points: rising; what lies between two neighbours is straight.
+  """
+  piece = _piece(x, points)
+  offset, slope = _lines(params, points)
+  first = offset.shape[1] * jnp.arange(offset.shape[0])
+  each = first[:, None] + piece[None]
+  return _at(offset.ravel(), each) + _at(slope.ravel(), each) * x[None]
+
+
+def _from_pieces_back(params, x, points, d_out):
+  """What `d_out` gives back to the parameters and to `x`."""
+  (_, slope), back = jax.vjp(lambda params: _lines(params, points), params)
+  piece = _piece(x, points)
+  by_piece = lambda each: jax.ops.segment_sum(each.T, piece, points.size - 1).T
+  (d_params,) = back((by_piece(d_out), by_piece(d_out * x[None])))
+  # One output after the other: XLA sums over a first axis ten times more slowly on CPU.
+  return d_params, sum(one * _at(row, piece) for one, row in zip(d_out, slope, strict=True))
+
+
+def _lines(params, points):
+  """offset + slope x between each two neighbouring points: [outputs, points - 1] of either."""
+  middle = (points[:-1] + points[1:]) / 2
+  value, slope = jax.jvp(lambda x: _run(params, x[None]), (middle,), (jnp.ones_like(middle),))
+  return value - slope * middle[None], slope
+
+
+def _piece(x, points):
+  """Between which points each number lies."""
+  return (x[None] >= points[1:-1, None]).sum(0)
+
+
+def _at(row, piece):
+  return row.at[piece].get(mode='promise_in_bounds')
+
+
+def _before_activation(params, x, layer):
+  """Units of a hidden layer before their ReLU, [width, points]."""
+  shorter = {f'kernel_{i}': params[f'kernel_{i}'] for i in range(layer + 1)}
+  shorter |= {f'offset_{i}': params[f'offset_{i}'] for i in range(layer)}
+  return _run(shorter, x[None]) + params[f'offset_{layer}'][:, None]
