@@ -7,17 +7,15 @@ The work folder is one of train.py: its config, its vocabulary and its last chec
 """
 
 import argparse
-import json
 import sys
 from pathlib import Path
-from typing import Any
 
 import jax
 from absl import logging
 from flax import nnx
 from ml_collections import ConfigDict
 
-from posjax.experiment import checkpoint, optimizer, sharding, training
+from posjax.experiment import trained
 from posjax.experiment.run import make_task
 
 
@@ -36,7 +34,7 @@ def ask(workdir: str | Path, text: str, *, seed: int = 0, length: int | None = N
       the checkpoint is of another model than the folder's config.
   """
   workdir = Path(workdir)
-  config = read_config(workdir)
+  config = trained.read_config(workdir)
   if not text:
     raise ValueError('The text to ask is empty.')
   if length is not None:
@@ -44,30 +42,8 @@ def ask(workdir: str | Path, text: str, *, seed: int = 0, length: int | None = N
   task = make_task(config, workdir)
   if task.ask is None:
     raise ValueError(f'{workdir}: this model of the task {config.task.name} cannot be asked.')
-  transform = optimizer.make(config.steps, **config.optimizer)
-  graph, state = training.create(task, transform, sharding.make_mesh(), config.seed)
-  state = checkpoint.last(workdir / 'checkpoints', state)
-  return task.ask(nnx.merge(graph, state.params, state.rest), text, jax.random.key(seed))
-
-
-def read_config(workdir: Path) -> ConfigDict:
-  """The config of the run in a folder.
-
-  Raises:
-    FileNotFoundError: if there is none.
-  """
-  path = workdir / 'config.json'
-  if not path.is_file():
-    what = 'holds no run of train.py' if workdir.is_dir() else 'is no folder'
-    raise FileNotFoundError(f'{workdir} {what}: there is no {path.name}.')
-  return ConfigDict(_tuples(json.loads(path.read_text())))
-
-
-def _tuples(value: Any) -> Any:
-  """JSON has lists where a config has tuples."""
-  if isinstance(value, dict):
-    return {name: _tuples(each) for name, each in value.items()}
-  return tuple(map(_tuples, value)) if isinstance(value, list) else value
+  model = nnx.merge(*trained.restore(workdir, config, task))
+  return task.ask(model, text, jax.random.key(seed))
 
 
 def _set_length(config: ConfigDict, length: int) -> None:

@@ -2,7 +2,7 @@
 
 import functools
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, NamedTuple, Self
 
@@ -171,18 +171,62 @@ def check_first(task: Task, graph: Any, state: Any, batch: Batch, mesh) -> None:
       )
 
 
+def token_losses(
+  task: Task, graph: Any, state: Any, length: int, mesh, key
+) -> tuple[np.ndarray, np.ndarray]:
+  """The loss of every token that counts, in nats, and the tokens, both [N]: in the data's order.
+
+  Args:
+    task: whose answers are tokens; the same ones are counted at each of its lengths.
+    graph: the model's structure, of `nnx.split`.
+    state: its parameters and statistics.
+    length: one of the task's.
+    mesh: devices.
+    key: random key of place 0.
+  """
+  losses, tokens = [], []
+  for batch, (loss, weights) in _each(_losses(task.losses), task, graph, state, length, mesh, key):
+    rows = len(batch['targets'])  # without those that fill up the devices
+    counts = np.asarray(weights)[:rows] > 0
+    losses.append(np.asarray(loss, np.float64)[:rows][counts])
+    tokens.append(batch['targets'][counts])
+  return np.concatenate(losses), np.concatenate(tokens)
+
+
 def _totals(task: Task, graph, state, length: int, mesh, key):
-  score = _scorer(task.losses, task.exact)
-  sums, past, memory = (np.zeros(()),) * 5, {}, task.recurrence
+  sums = (np.zeros(()),) * 5
+  for _, new in _each(_scorer(task.losses, task.exact), task, graph, state, length, mesh, key):
+    sums = tuple(a + np.asarray(b, np.float64) for a, b in zip(sums, new, strict=True))
+  return sums
+
+
+def _each(score, task: Task, graph, state, length: int, mesh, key) -> Iterator[tuple[Batch, Any]]:
+  """The batches of a length, each with what `score` says of it; memories go from one to the next.
+
+  Args:
+    score: `(graph, state, batch, key) -> (said, what is remembered)`.
+  """
+  past, memory = {}, task.recurrence
   for i, whole in enumerate(task.eval_batches(length)):
     batch = put_whole(whole, mesh)
     if memory is not None and not past:
       graph, rows = _structure(memory.model_at(length)), len(batch['inputs'])
       past = {'past': put_state(lambda rows=rows: memory.start_at(rows, length), mesh)}
-    new, after = score(graph, state, {**batch, **past}, jax.random.fold_in(key, i))
+    said, after = score(graph, state, {**batch, **past}, jax.random.fold_in(key, i))
     past = past and {'past': after}
-    sums = tuple(a + np.asarray(b, np.float64) for a, b in zip(sums, new, strict=True))
-  return sums
+    yield whole, said
+
+
+@functools.cache
+def _losses(losses):
+  """A jitted function to the loss and the weight of each token, and what is remembered."""
+
+  @functools.partial(jax.jit, static_argnames='graph')
+  def score(graph, state, batch, key):
+    loss, weights, _, past = losses(nnx.merge(graph, state), batch, key, None)
+    return (loss, weights), past
+
+  return score
 
 
 @functools.cache

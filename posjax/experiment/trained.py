@@ -1,0 +1,49 @@
+"""What train.py left in a work folder: the run's config, and its last model."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+from flax import nnx
+from ml_collections import ConfigDict
+
+from posjax.experiment import checkpoint, optimizer, sharding, training
+from posjax.experiment.tasks import Task
+
+
+def read_config(workdir: Path) -> ConfigDict:
+  """The config of the run in a folder.
+
+  Raises:
+    FileNotFoundError: if there is none.
+  """
+  path = workdir / 'config.json'
+  if not path.is_file():
+    what = 'holds no run of train.py' if workdir.is_dir() else 'is no folder'
+    raise FileNotFoundError(f'{workdir} {what}: there is no {path.name}.')
+  return ConfigDict(_tuples(json.loads(path.read_text())))
+
+
+def restore(workdir: Path, config: ConfigDict, task: Task) -> tuple[Any, nnx.State]:
+  """The structure and the state of the last model, which `nnx.merge` puts together.
+
+  Args:
+    workdir: a folder of train.py, which may still be training.
+    config: the folder's.
+    task: the config's.
+
+  Raises:
+    FileNotFoundError: if there is no checkpoint yet.
+    ValueError: if the checkpoint is of another model than the config's.
+  """
+  transform = optimizer.make(config.steps, **config.optimizer)
+  graph, state = training.create(task, transform, sharding.make_mesh(), config.seed)
+  state = checkpoint.last(workdir / 'checkpoints', state)
+  return graph, nnx.merge_state(state.params, state.rest)
+
+
+def _tuples(value: Any) -> Any:
+  """JSON has lists where a config has tuples."""
+  if isinstance(value, dict):
+    return {name: _tuples(each) for name, each in value.items()}
+  return tuple(map(_tuples, value)) if isinstance(value, list) else value
