@@ -16,7 +16,8 @@ code from 0. The paper is about causal attention. Without a mask a later key cou
 earlier one, |i - j| (the code's absolute value), and the argument of f may exceed 1.
 
 Since the normaliser is the query's, FIRE depends on pairs. Where many are computed at once, f is
-taken by its straight pieces (`posjax.pieces`): the same numbers, without its hidden units.
+taken by its straight pieces (`posjax.pieces`): the same numbers, without its hidden units; their
+derivatives are backward only.
 """
 
 import jax.numpy as jnp
