@@ -55,6 +55,8 @@ def attend(
   """
   (batch, queries, heads), keys = q.placed.shape[:3], k.placed.shape[1]
   size = tile_size(queries, keys, batch * heads, 'S' in scheme.whole)
+  if jnp.iscomplexobj(q.raw) or jnp.iscomplexobj(k.raw):  # that form is of real heads
+    scheme = scheme._replace(relative=None)
   if distances.able(scheme, q.pos, k.pos):
     counts = distances.counts_up(q.pos, k.pos)
   else:

@@ -171,6 +171,29 @@ def test_bfloat16_is_summed_in_float32():
   same(case, tolerance=1e-2, causal=True)
 
 
+@pytest.mark.parametrize('line', ['complex_vanilla', 'transformer_xl+complex_vanilla'])
+def test_complex_heads_are_the_references_and_so_are_their_gradients(line):
+  scheme = posjax.get(line)
+  params = posjax.init(scheme, jax.random.key(0), posjax.Dims(16, 2, WIDTH, vocab=3))
+  draw = np.random.default_rng(0).normal(size=(4, 2, 29, 2, WIDTH)).astype(np.float32)
+  q, k, v = (jnp.asarray(draw[i] + 1j * draw[i + 1]) for i in range(3))
+  pos = jnp.arange(29)
+
+  def number(args, how):
+    params, q, k, v = args
+    side = {'q_pos': pos[-21:], 'k_pos': pos, 'causal': True, 'implementation': how}
+    out = posjax.attend(q, k, v, scheme, params, **side)
+    return (out.real * draw[3, :, -21:]).sum() + (out.imag * draw[0, :, -21:]).sum()
+
+  args = params, q[:, -21:], k, v
+  found, expected = (
+    jax.jit(jax.value_and_grad(number), static_argnums=1)(args, how)
+    for how in ('blockwise', 'dense')
+  )
+  for one, other in zip(jax.tree.leaves(found), jax.tree.leaves(expected), strict=True):
+    assert error(one, other) < 1e-5
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize('line', ['t5', 'transformer_xl'])
 def test_mapped_and_recomputed_it_is_the_same(line):
