@@ -123,8 +123,9 @@ class Relative(NamedTuple):
   """Place 2, computed otherwise: queries that meet keys, and vectors that all of a distance share.
 
   `query(q) . key(k) = content(q) . k + heads(q) . vectors(q_pos - k_pos)`, for one id per token:
-  where ids count up by one, the tiles of long attention take the right side, which is cheaper
-  where `query` and `key` widen the heads. It declares nothing new: the left side defines.
+  where ids count up by one and heads are real, the tiles of long attention take the right side,
+  which is cheaper where `query` and `key` widen the heads. It declares nothing new: the left side
+  defines.
 
   Attributes:
     content: `(params, q [B, T, H, D]) -> [B, T, H, D]`, what meets the keys.
