@@ -17,6 +17,7 @@ from configs import text8
 def get_config() -> ConfigDict:
   """The small config at the paper's size."""
   c = text8.get_config()
+  c.scheme = 'rope'
   c.steps = 400_000
   c.batch_size = 22
   c.task.data = 'text8:text8'
