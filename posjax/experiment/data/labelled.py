@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from posjax.experiment.data import fingerprint, labelled_tfds, order
 from posjax.experiment.data.files import HELD_OUT, TRAIN
+from posjax.experiment.data.lines import lines
 from posjax.experiment.data.words import split
 
 CUT = 10  # where nothing is held out, one text in ten is
@@ -122,19 +123,11 @@ def _named(folder: Path, stems: frozenset[str]) -> Path | None:
 
 
 def _lines(path: Path) -> list[Example]:
-  lines = path.read_bytes().removeprefix(b'\xef\xbb\xbf').split(b'\n')
-  if not lines[-1]:
-    lines.pop()
-  return [_example(line, f'{path}, line {number}') for number, line in enumerate(lines, start=1)]
+  return [_example(line, where) for where, line in lines(path, path.read_bytes())]
 
 
-def _example(line: bytes, where: str) -> Example:
-  try:
-    label, *texts = line.decode().rstrip('\r').split('\t')
-  except UnicodeDecodeError as error:
-    raise ValueError(
-      f'{where} should be UTF-8, but {error.reason} at byte {error.start}.'
-    ) from None
+def _example(line: str, where: str) -> Example:
+  label, *texts = line.split('\t')
   if not label.strip() or len(texts) != 1:
     raise ValueError(f'{where} should be a label, a tab and a text, but is {line[:80]!r}.')
   return Example(label.strip(), texts[0], where)

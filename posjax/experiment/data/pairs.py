@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from posjax.experiment.data import fingerprint
+from posjax.experiment.data.lines import lines
 
 _HELD_OUT_ONE_IN = 20
 
@@ -60,7 +61,7 @@ def read(path: str) -> Pairs:
 
   Raises:
     FileNotFoundError: nothing is at `path`, or the folder holds no `.tsv` file.
-    ValueError: a line is not a question, a tab and an answer, or there is no line.
+    ValueError: a line is not a question, a tab and an answer, it is no UTF-8, or there is no line.
   """
   place = Path(path).expanduser()
   files = sorted(place.glob('*.tsv')) if place.is_dir() else [place]
@@ -68,26 +69,24 @@ def read(path: str) -> Pairs:
     what = 'no .tsv file is in the folder' if place.is_dir() else 'nothing is at'
     raise FileNotFoundError(f'file:PATH expects questions and answers, but {what} {place}.')
   contents = [file.read_bytes() for file in files]
-  lines = [
+  found = [
     pair for file, content in zip(files, contents, strict=True) for pair in _split(file, content)
   ]
-  if not lines:
+  if not found:
     raise ValueError(f'{place} should hold questions and answers, but is empty.')
-  alphabet = tuple(sorted({word for line in lines for part in line for word in part}))
+  alphabet = tuple(sorted({word for pair in found for part in pair for word in part}))
   symbols = {word: symbol for symbol, word in enumerate(alphabet)}
   code = lambda words: tuple(symbols[word] for word in words)
-  pairs = tuple(Pair(code(q), code(a), _is_held_out(q)) for q, a in lines)
+  pairs = tuple(Pair(code(q), code(a), _is_held_out(q)) for q, a in found)
   return Pairs(pairs, alphabet, fingerprint(contents, ()))
 
 
 def _split(path: Path, content: bytes) -> list[tuple[list[str], list[str]]]:
   found = []
-  for number, line in enumerate(content.decode().splitlines(), start=1):
+  for where, line in lines(path, content):
     parts = [part.split() for part in line.split('\t')]
     if len(parts) != 2 or not all(parts):
-      raise ValueError(
-        f'{path}, line {number} should be a question, a tab and an answer, but is {line!r}.'
-      )
+      raise ValueError(f'{where} should be a question, a tab and an answer, but is {line[:80]!r}.')
     found.append((parts[0], parts[1]))
   return found
 

@@ -87,7 +87,7 @@ def test_without_a_dev_file_a_tenth_of_the_training_texts_is_held_out(tmp_path):
       b'pos\tgood\nneg\tb\xffd\n',
       'all.tsv, line 2 should be UTF-8, but invalid start byte at byte 5',
     ),
-    ('pos\tgood\nneg\n', "line 2 should be a label, a tab and a text, but is b'neg'"),
+    ('pos\tgood\nneg\n', "line 2 should be a label, a tab and a text, but is 'neg'"),
     ('pos\tgood\tthree\n', 'line 1 should be a label'),
     (' \tgood\n', 'line 1 should be a label'),
     ('pos\tgood\n\nneg\tbad\n', 'line 2 should be a label'),

@@ -54,13 +54,22 @@ def test_a_twentieth_is_held_out_the_same_questions_whatever_else_there_is(tmp_p
     ('walk\tW\tW\n', 'line 1 should be'),
     ('walk\t\n', 'line 1 should be'),
     ('walk\tW\n\nrun\tR\n', 'line 2 should be'),
+    (b'walk\tW\nr\xffn\tR\n', 'line 2 should be UTF-8, but invalid start byte at byte 1'),
     ('', 'should hold questions and answers, but is empty'),
   ],
 )
 def test_a_line_that_is_no_pair_is_named(tmp_path, content, message):
-  (tmp_path / 'wrong.tsv').write_text(content)
+  content = content if isinstance(content, bytes) else content.encode()
+  (tmp_path / 'wrong.tsv').write_bytes(content)
   with pytest.raises(ValueError, match=message):
     pairs.read(f'{tmp_path}/wrong.tsv')
+
+
+def test_only_a_line_feed_ends_a_line(tmp_path):
+  (tmp_path / 'odd.tsv').write_bytes('\ufeffwalk\u2028left\tW\x0bL\r\nrun\tR'.encode())
+  data = pairs.read(f'{tmp_path}/odd.tsv')
+  assert data.alphabet == ('L', 'R', 'W', 'left', 'run', 'walk')
+  assert len(data.pairs) == 2
 
 
 def test_what_is_not_there_is_said(tmp_path):
