@@ -127,8 +127,8 @@ def dense(
   logits = tile.scores(scheme, params, logits, q, k, rules, seen, by_distance)
   weights = jnp.where(seen, _softmax(logits, sinks), 0)
   if rules.dropout_rate:
-    heads = (logits.shape[0], logits.shape[1])
-    weights *= tile.kept(dropout_key, rules.dropout_rate, heads, q.index, k.index)
+    numbers = tile.numbered(*logits.shape[:2])
+    weights *= tile.kept(dropout_key, rules.dropout_rate, numbers, q.index, k.index)
   return tile.mix(scheme, params, weights, v, q, k)
 
 

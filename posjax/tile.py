@@ -9,7 +9,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float, Inexact
+from jaxtyping import Array, Bool, Float, Inexact, UInt32
 
 from posjax.border import Rules, Side
 from posjax.heads import product
@@ -102,15 +102,20 @@ def visible(
   return seen if mask is None else seen & mask
 
 
+def numbered(batch: int, heads: int) -> UInt32[Array, 'B H']:
+  """A number for each head of each row: `kept`'s."""
+  return jnp.arange(batch * heads, dtype=jnp.uint32).reshape(batch, heads)
+
+
 def kept(
-  key: PRNGKey, rate: float, heads: tuple[int, int], q_index: Array, k_index: Array
+  key: PRNGKey, rate: float, numbers: UInt32[Array, 'B H'], q_index: Array, k_index: Array
 ) -> Float[Array, 'B H T S']:
   """Dropout's factors, 0 or 1/(1 - rate): a function of row, head, query and key alone.
 
   A counter-based hash, so that a tile of the mask is the mask of a tile.
   """
   seeds = jax.random.bits(key, (2,), jnp.uint32)
-  row = jnp.arange(heads[0] * heads[1], dtype=jnp.uint32).reshape(*heads, 1, 1)
+  row = numbers[..., None, None]
   x = _scramble(_scramble(row ^ seeds[0]) + q_index.astype(jnp.uint32)[None, None, :, None])
   x = _scramble(x ^ _scramble(k_index.astype(jnp.uint32) + seeds[1])[None, None, None])
   return (x >= jnp.uint32(int(rate * 2**32))) / (1 - rate)

@@ -125,7 +125,7 @@ def test_prompts_and_single_tokens_padded_or_not_on_a_ring_or_not_are_one_full_p
 
 @pytest.mark.parametrize('name', ['rope+t5+forgetting', *map(by_hand, ('shaw', 'cope', 'dape'))])
 def test_pieces_computed_in_tiles_are_one_full_pass(name, monkeypatch):
-  monkeypatch.setattr(blockwise, 'tile_size', lambda t, s, rows, whole: (3, s if whole else 3))
+  monkeypatch.setattr(blockwise, 'tile_size', lambda t, s, rows, whole, _: (3, s if whole else 3))
   check(name, 'blockwise')
 
 

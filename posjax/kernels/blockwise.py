@@ -20,7 +20,7 @@ from jax import lax
 from jaxtyping import Array, Bool, Float, Inexact
 
 from posjax.border import Rules, Side
-from posjax.kernels import distances, operands, walk
+from posjax.kernels import distances, groups, operands, walk
 from posjax.kernels.cut import add, at, cut_heads, cut_tokens, glue_rows, put
 from posjax.kernels.distances import Sizes, Table
 from posjax.kernels.operands import Operands, Tiles, build, tile
@@ -54,7 +54,8 @@ def attend(
     dropout_key: see `tile.kept`.
   """
   (batch, queries, heads), keys = q.placed.shape[:3], k.placed.shape[1]
-  size = tile_size(queries, keys, batch * heads, 'S' in scheme.whole)
+  budget = groups.budget() if groups.separable(scheme) else None
+  size = tile_size(queries, keys, batch * heads, 'S' in scheme.whole, budget is not None)
   if jnp.iscomplexobj(q.raw) or jnp.iscomplexobj(k.raw):  # that form is of real heads
     scheme = scheme._replace(relative=None)
   if distances.able(scheme, q.pos, k.pos):
@@ -64,26 +65,30 @@ def attend(
     scheme = scheme._replace(relative=None)
   q, k = operands.asked(scheme, rules, q), operands.asked(scheme, rules, k)
   x = Operands(params, q, k, v, mask, sinks, dropout_key)
-  plan = Plan(scheme, rules, heads, *size)
+  plan = Plan(scheme, rules, heads, *size, budget)
   return _attend(plan, jax.tree.structure(x), *split(x), counts)
 
 
-def tile_size(queries: int, keys: int, rows: int, whole: bool) -> tuple[int, int]:
+def tile_size(queries: int, keys: int, rows: int, whole: bool, grouped: bool) -> tuple[int, int]:
   """Queries, and keys, of a tile; of several, the keys are a multiple of the queries.
 
-  Measured on CPU (RESULTS.md): below 4096 tokens small tiles skip more of the future, above large
-  ones keep two cores busy, as long as what a tile holds stays in the cache.
+  Measured on CPU (RESULTS.md): of few tokens, small tiles skip more of the future; of many, large
+  ones cost less for each pair, as long as what a tile holds stays in the cache.
 
   Args:
     queries: in all.
     keys: in all.
     rows: batch times heads.
     whole: whether a tile must hold all keys.
+    grouped: whether a tile need not hold all rows (`kernels.groups`).
 
   Example:
-    >>> tile_size(1024, 1024, 8, False), tile_size(4096, 4096, 8, False)
-    ((128, 128), (256, 512))
+    >>> tile_size(4096, 4096, 8, False, False), tile_size(4096, 4096, 8, False, True)
+    ((256, 512), (256, 256))
   """
+  if grouped:
+    size = 128 if max(queries, keys) < 2048 else 256
+    return min(size, queries), min(size, keys)
   tall, wide = (128, 128) if max(queries, keys) < 4096 else (256, 512)
   while rows * tall * wide > 2**21 and tall > 32:
     tall, wide = tall // 2, wide // 2
@@ -140,6 +145,16 @@ def _rows(plan: Plan, x: Operands, out, log_sums, d_out) -> Rows:
 
 def _forward(plan: Plan, x: Tiles):
   """The output, [rows, B, K, t, E], and the logarithm of each row's sum of exponentials."""
+  parts = groups.grouped(plan, x)
+  one = groups.plan_of(plan, parts)
+  if parts.number == 1:
+    return _sweep(plan, x)
+  found = groups.each(parts, lambda group: _sweep(one, groups.tiles_of(parts, group, x)))
+  return tuple(groups.joined(parts, leaf) for leaf in found)
+
+
+def _sweep(plan: Plan, x: Tiles):
+  """`_forward` of one group."""
 
   def visit(table, state, along, i, j):
     return put(state, i, soften(plan, tile(x, table, i, j), at(state, i))), along
@@ -167,6 +182,43 @@ def _start(plan: Plan, x: Tiles) -> Running:
 
 def _backward(plan: Plan, x: Tiles, rows: Rows) -> list[Array | None]:
   """The cotangents of the floats of `x`, in the order and the dtypes of its leaves."""
+  parts = groups.grouped(plan, x)
+  if parts.number == 1:
+    (d_params, d_q_side, d_k_side), *d_heads, d_table = _sweep_back(plan, x, rows)
+  else:
+    d_params, d_q_side, d_k_side = _zeros(_floats(x))
+    *d_heads, d_table = _grouped_back(plan, parts, x, rows)
+  d_q, d_k, d_v, d_relative = d_heads
+  found = [*d_params]
+  found += [*jax.tree.leaves((_turned(d_q), d_k, d_v, _turned(d_relative), d_table))]
+  found += [*d_q_side, *d_k_side]
+  found += [None] * (x.mask is not None)
+  if x.sinks is not None:
+    taken = jnp.exp(x.sinks.reshape(1, 1, -1, 1) - rows.log_sums) * rows.delta
+    found.append(-taken.sum((0, 1, 3)))
+  found += [None] * (x.dropout_key is not None) + [None] * (x.numbers is not None)
+  return [_as(leaf, grad) for leaf, grad in zip(split(x)[0], found, strict=True)]
+
+
+def _grouped_back(plan: Plan, parts: groups.Groups, x: Tiles, rows: Rows):
+  """The cotangents of heads, and of the table, group by group."""
+  one = groups.plan_of(plan, parts)
+
+  def back(group):
+    found = _sweep_back(one, groups.tiles_of(parts, group, x), groups.rows_of(parts, group, rows))
+    return found[1:]
+
+  *d_heads, d_table = groups.each(parts, back)
+  d_heads = [groups.joined(parts, leaf) for leaf in d_heads]
+  tables = zip(d_table, x.table, strict=True)
+  return *d_heads, Table(*(groups.summed(parts, leaf, of) for leaf, of in tables))
+
+
+def _sweep_back(plan: Plan, x: Tiles, rows: Rows):
+  """Cotangents of (parameters, sides), q, k, v, relative queries and the table, of one group.
+
+  Those of q and of relative queries have their tokens before their width.
+  """
   sizes, (meets, ratio), (_, real) = _sizes(plan, x), _meets(plan, x), _dtypes(x)
 
   def begin(i, j):
@@ -191,20 +243,18 @@ def _backward(plan: Plan, x: Tiles, rows: Rows) -> list[Array | None]:
     *others, d_table = grads
     return *others, distances.add(d_table, d_part, sizes, i, j)
 
-  turned = lambda leaf: None if leaf is None else leaf.swapaxes(-1, -2)
-  floats = tuple(split(group)[0] for group in (x.params, x.q_side, x.k_side))
-  start = _zeros((floats, turned(x.q), x.k, x.v, turned(x.relative), x.table))
-  grads = walk.by_diagonals(meets, ratio, begin, visit, end, start)
-  (d_params, d_q_side, d_k_side), d_q, d_k, d_v, d_relative, d_table = grads
-  found = [*d_params]
-  found += [*jax.tree.leaves((turned(d_q), d_k, d_v, turned(d_relative), d_table))]
-  found += [*d_q_side, *d_k_side]
-  found += [None] * (x.mask is not None)
-  if x.sinks is not None:
-    taken = jnp.exp(x.sinks.reshape(1, 1, -1, 1) - rows.log_sums) * rows.delta
-    found.append(-taken.sum((0, 1, 3)))
-  found += [None] * (x.dropout_key is not None)
-  return [_as(leaf, grad) for leaf, grad in zip(split(x)[0], found, strict=True)]
+  heads = _turned(x.q), x.k, x.v, _turned(x.relative)
+  start = _zeros((_floats(x), *heads, x.table))
+  return walk.by_diagonals(meets, ratio, begin, visit, end, start)
+
+
+def _floats(x: Tiles) -> tuple[list[Array | None], ...]:
+  """Of the parameters, and of either side."""
+  return tuple(split(group)[0] for group in (x.params, x.q_side, x.k_side))
+
+
+def _turned(leaf: Array | None) -> Array | None:
+  return None if leaf is None else leaf.swapaxes(-1, -2)
 
 
 def _as(leaf: Array | None, grad: Array | None) -> Array | None:

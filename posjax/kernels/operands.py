@@ -4,7 +4,7 @@ import functools
 from typing import Any, NamedTuple
 
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float, Inexact
+from jaxtyping import Array, Bool, Float, Inexact, UInt32
 
 from posjax.border import Rules, Side
 from posjax.kernels import distances
@@ -12,6 +12,7 @@ from posjax.kernels.cut import at, cut_heads, cut_mask, cut_tokens
 from posjax.kernels.distances import Table
 from posjax.kernels.tiles import Plan, Tile
 from posjax.scheme import Params, PRNGKey, Scheme, declares
+from posjax.tile import numbered
 
 
 class Operands(NamedTuple):
@@ -40,6 +41,7 @@ class Tiles(NamedTuple):
   mask: Bool[Array, 'rows columns b h T S'] | None
   sinks: Float[Array, ' H'] | None
   dropout_key: PRNGKey | None
+  numbers: UInt32[Array, 'B H'] | None  # of the dropout
 
 
 def asked(scheme: Scheme, rules: Rules, side: Side) -> Side:
@@ -85,7 +87,8 @@ def build(plan: Plan, x: Operands, tabled: bool) -> Tiles:
     q, k = tall(scheme.relative.content(params, x.q.raw), kv_heads=kv_heads), wide(x.k.raw)
     relative = tall(scheme.relative.heads(params, x.q.raw), kv_heads=plan.heads)
   mask = cut_mask(x.mask, plan.queries, plan.keys)
-  tail = mask, x.sinks, x.dropout_key
+  numbers = numbered(x.v.shape[0], plan.heads) if plan.rules.dropout_rate else None
+  tail = mask, x.sinks, x.dropout_key, numbers
   return Tiles(params, q, k, v, relative, table, q_side, k_side, *tail)
 
 
@@ -98,4 +101,5 @@ def tile(x: Tiles, part: Table, i: Any, j: Any) -> Tile:
   q, relative, q_side = at((x.q, x.relative, x.q_side), i)
   k, v, k_side = at((x.k, x.v, x.k_side), j)
   mask = at(at(x.mask, i), j)
-  return Tile(x.params, q, k, v, relative, part, q_side, k_side, mask, x.dropout_key)
+  tail = mask, x.dropout_key, x.numbers
+  return Tile(x.params, q, k, v, relative, part, q_side, k_side, *tail)

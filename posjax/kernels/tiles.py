@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 from jax import lax
-from jaxtyping import Array, Bool, Float, Inexact
+from jaxtyping import Array, Bool, Float, Inexact, UInt32
 
 from posjax.border import Rules, Side
 from posjax.heads import product
@@ -30,6 +30,7 @@ class Plan(NamedTuple):
   heads: int
   queries: int  # tokens of a tile
   keys: int
+  budget: int | None = None  # see `groups.budget`
 
 
 class Tile(NamedTuple):
@@ -45,6 +46,7 @@ class Tile(NamedTuple):
   k_side: Side
   mask: Bool[Array, 'b h T S'] | None
   dropout_key: PRNGKey | None
+  numbers: UInt32[Array, 'B H'] | None  # of the dropout
 
 
 class Running(NamedTuple):
@@ -198,9 +200,8 @@ def _values(plan, x: Tile, weights):
 
 
 def _kept(plan: Plan, x: Tile) -> Float[Array, 'B H T S']:
-  heads = x.v.shape[0], plan.heads
   rate = plan.rules.dropout_rate
-  return kept(x.dropout_key, rate, heads, x.q_side.index, x.k_side.index)
+  return kept(x.dropout_key, rate, jnp.asarray(x.numbers), x.q_side.index, x.k_side.index)
 
 
 def _by_key_head(plan: Plan, x: Tile, pairs: Array) -> Inexact[Array, 'B K t S']:

@@ -10,7 +10,7 @@ import pytest
 
 import posjax
 from posjax import attention
-from posjax.kernels import blockwise
+from posjax.kernels import blockwise, groups
 from tests.loops import error
 
 HEADS, KV_HEADS, WIDTH = 4, 2, 8
@@ -20,15 +20,16 @@ DRAW = np.random.default_rng(0)
 def sizes(tall, wide):
   """In place of `blockwise.tile_size`."""
 
-  def tile_size(queries, keys, rows, whole):
+  def tile_size(queries, keys, rows, whole, grouped):
     return min(tall, queries), keys if whole else min(wide, keys)
 
   return tile_size
 
 
 @pytest.fixture(autouse=True)
-def small_tiles(monkeypatch):
+def small_tiles_of_one_head(monkeypatch):
   monkeypatch.setattr(blockwise, 'tile_size', sizes(4, 8))
+  monkeypatch.setattr(groups, 'budget', lambda: 1)
 
 
 class Case:
