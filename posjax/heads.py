@@ -4,8 +4,14 @@ q [B, T, H, D], k [B, S, K, D], logits [B, H, T, S]. K divides H: each key head 
 consecutive query heads.
 """
 
+from collections.abc import Callable
+
+import jax
 import jax.numpy as jnp
+from jax import lax
 from jaxtyping import Array, Inexact, Int
+
+_WORTH = 2**12  # pairs below which nothing is saved where all are alike
 
 
 def product(
@@ -52,4 +58,43 @@ def pick(
     >>> pick(jnp.array([[[[5.0, 6.0, 7.0]]]]), jnp.array([[[2, 2, 0]]]))
     Array([[[[7., 7., 5.]]]], dtype=float32)
   """
-  return jnp.take_along_axis(scores, index[:, None], axis=-1)
+  every = lambda scores, index: jnp.take_along_axis(scores, index[:, None], axis=-1)
+
+  def one(scores, index):
+    column = lax.dynamic_slice_in_dim(scores, index[0, 0, 0], 1, axis=-1)
+    return jnp.broadcast_to(column, (*scores.shape[:3], index.shape[-1]))
+
+  return _where_alike(index, one, every, scores)
+
+
+def sums(
+  pairs: Inexact[Array, 'B H T S'], index: Int[Array, 'B T S'], rows: int
+) -> Inexact[Array, 'B H T rows']:
+  """For each query, what its pairs of each index, of 0 .. rows - 1, add up to: `pick` transposed.
+
+  Example:
+    >>> sums(jnp.array([[[[5.0, 6.0, 7.0]]]]), jnp.array([[[2, 2, 0]]]), rows=3)
+    Array([[[[ 7.,  0., 11.]]]], dtype=float32)
+  """
+  query = lambda pairs, index: jax.ops.segment_sum(pairs, index, rows)  # [S, H] and [S]
+
+  def every(pairs, index):
+    return jnp.moveaxis(jax.vmap(jax.vmap(query))(jnp.moveaxis(pairs, 1, -1), index), -1, 1)
+
+  def one(pairs, index):
+    here = jnp.arange(rows) == index[0, 0, 0]
+    return jnp.where(here, pairs.sum(-1, keepdims=True), 0)
+
+  return _where_alike(index, one, every, pairs)
+
+
+def _where_alike(
+  index: Int[Array, 'B T S'], one: Callable[..., Array], every: Callable[..., Array], x: Array
+) -> Array:
+  """`one(x, index)` where all pairs have the same index, else `every(x, index)`.
+
+  All have in most tiles of a long text, whose tokens are farther apart than a table has distances.
+  """
+  if index.size < _WORTH:
+    return every(x, index)
+  return lax.cond(index.min() == index.max(), one, every, x, index)

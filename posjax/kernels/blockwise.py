@@ -84,12 +84,12 @@ def tile_size(queries: int, keys: int, rows: int, whole: bool, grouped: bool) ->
 
   Example:
     >>> tile_size(4096, 4096, 8, False, False), tile_size(4096, 4096, 8, False, True)
-    ((256, 512), (256, 256))
+    ((128, 256), (256, 256))
   """
   if grouped:
     size = 128 if max(queries, keys) < 2048 else 256
     return min(size, queries), min(size, keys)
-  tall, wide = (128, 128) if max(queries, keys) < 4096 else (256, 512)
+  tall, wide = (128, 128) if max(queries, keys) < 4096 else (128, 256)
   while rows * tall * wide > 2**21 and tall > 32:
     tall, wide = tall // 2, wide // 2
   if whole:

@@ -15,7 +15,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, Num
 
-from posjax.heads import pick
+from posjax.heads import pick, sums
 from posjax.scheme import Scheme
 
 SHIFT_INVARIANT = True
@@ -93,12 +93,8 @@ def value_sums(
     Array([[[[2.]]]], dtype=float32)
   """
   heads = 'h' * (table.ndim - 2)
-
-  def sums(weights, index):  # [S, H] and [S], of one query
-    return jax.ops.segment_sum(weights, index, table.shape[-2])
-
-  by_offset = jax.vmap(jax.vmap(sums))(jnp.moveaxis(weights, 1, -1), index)
-  return jnp.einsum(f'btnh,{heads}nd->bthd', by_offset, table)
+  by_offset = sums(weights, index, table.shape[-2])
+  return jnp.einsum(f'bhtn,{heads}nd->bthd', by_offset, table)
 
 
 def scheme(
