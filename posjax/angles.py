@@ -119,6 +119,32 @@ def learned_angles(
   return product + part * frequency
 
 
+def waves(angle: Float[Array, '*shape']) -> tuple[Float[Array, '*shape'], Float[Array, '*shape']]:
+  """Cosine and sine, for what reads them more than once, as every head does.
+
+  Args:
+    angle: radians.
+
+  Example:
+    >>> import jax.numpy as jnp
+    >>> waves(jnp.array([0.0]))
+    (Array([1.], dtype=float32), Array([0.], dtype=float32))
+  """
+  return jax.lax.platform_dependent(angle, cpu=_computed_once, default=_waves)
+
+
+def _waves(angle):
+  return jnp.cos(angle), jnp.sin(angle)
+
+
+def _computed_once(angle):
+  """`_waves` in a branch, out of which XLA's CPU backend does not move them into each reader."""
+  if not angle.size:
+    return _waves(angle)
+  first = angle[(0,) * angle.ndim]
+  return jax.lax.cond(first == first, _waves, _waves, angle)  # nobody can tell that it is no NaN
+
+
 def _constant(frequencies: Float[np.ndarray, ' half'], pos: Float[Array, '*shape']) -> Array:
   """The frequencies as [1, ..., half], in the dtype of `pos`."""
   return jnp.asarray(frequencies, pos.dtype).reshape((1,) * pos.ndim + (-1,))

@@ -19,7 +19,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Inexact, Num, Shaped
 
-from posjax.angles import angles, frequencies
+from posjax.angles import angles, frequencies, waves
 from posjax.scheme import Scheme
 
 SHIFT_INVARIANT = True
@@ -48,7 +48,7 @@ def rotate(
   """
   half = angle.shape[-1]
   turned, still = x[..., : 2 * half], x[..., 2 * half :]
-  cos, sin = (attention_factor * f(angle)[..., None, :] for f in (jnp.cos, jnp.sin))
+  cos, sin = (attention_factor * wave[..., None, :] for wave in waves(angle))
   if interleaved:
     x1, x2 = turned[..., 0::2], turned[..., 1::2]
     pair = jnp.stack([x1 * cos - x2 * sin, x2 * cos + x1 * sin], axis=-1)
