@@ -3,7 +3,8 @@
 Online softmax over tiles of keys, and a backward pass that computes each tile again
 (`kernels.tiles`), diagonal by diagonal (`kernels.walk`). No [T, S] array exists, forward or
 backward, and every parameter that a scheme has gets its gradient. Where all ids count up by one,
-what depends on the distance alone is tabulated first (`kernels.distances`).
+what depends on the distance alone is tabulated first (`kernels.distances`). A CPU computes some
+heads after the others (`kernels.groups`).
 
 Reference: Rabe, Staats 2021, https://arxiv.org/abs/2112.05682 (attention in tiles); Dao et al.
 2022, https://arxiv.org/abs/2205.14135, algorithms 2 and 4 (recomputation from the row's logarithm).
