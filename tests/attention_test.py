@@ -376,7 +376,7 @@ RATE = 0.3
 @functools.cache
 def factors(seed=0, heads=(2, 3), queries=64, keys=64, rate=RATE):
   index = lambda n: jnp.arange(n, dtype=jnp.int32)
-  kept = tile.kept(jax.random.key(seed), rate, heads, index(queries), index(keys))
+  kept = tile.kept(jax.random.key(seed), rate, tile.numbered(*heads), index(queries), index(keys))
   return np.asarray(kept)
 
 
@@ -412,7 +412,7 @@ def test_dropout_of_rows_heads_queries_and_keys_is_independent():
 
 def test_a_tile_of_the_dropout_is_the_dropout_of_a_tile():
   q_index, k_index = jnp.arange(5, 12), jnp.array([40, 3, 17])
-  part = tile.kept(jax.random.key(0), RATE, (2, 3), q_index, k_index)
+  part = tile.kept(jax.random.key(0), RATE, tile.numbered(2, 3), q_index, k_index)
   np.testing.assert_array_equal(part, factors()[:, :, 5:12][..., [40, 3, 17]])
 
 
@@ -424,7 +424,7 @@ def test_dropout_is_a_function_of_its_key():
 
 def test_attend_drops_weights_after_the_softmax():
   key = jax.random.key(3)
-  dropped = tile.kept(key, RATE, (BATCH, HEADS), jnp.arange(QUERIES), jnp.arange(KEYS))
+  dropped = tile.kept(key, RATE, tile.numbered(BATCH, HEADS), jnp.arange(QUERIES), jnp.arange(KEYS))
   found = attend(dropout_rate=RATE, dropout_key=key, sinks=SINKS)
   assert error(found, expected(factors=np.asarray(dropped), sinks=SINKS)) <= TOLERANCE
   same = attend(dropout_rate=0.0, dropout_key=key, sinks=SINKS)
