@@ -3,6 +3,8 @@
 That it gives what the reference gives for every scheme is a line of the contract.
 """
 
+import functools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -15,6 +17,9 @@ from tests.loops import error
 
 HEADS, KV_HEADS, WIDTH = 4, 2, 8
 DRAW = np.random.default_rng(0)
+
+
+by_hand = functools.partial(pytest.param, marks=pytest.mark.slow)
 
 
 def sizes(tall, wide):
@@ -80,12 +85,14 @@ def test_it_is_the_reference_with_and_without_a_causal_mask(line, causal):
   same(Case(line), causal=causal)
 
 
-@pytest.mark.parametrize(('queries', 'keys'), [(1, 1), (1, 40), (7, 7), (8, 16), (9, 33), (3, 5)])
+@pytest.mark.parametrize(
+  ('queries', 'keys'), [(1, 1), (1, 40), (9, 33), (3, 5), by_hand(7, 7), by_hand(8, 16)]
+)
 def test_any_number_of_queries_and_keys_will_do(queries, keys):
   same(Case('alibi(learned=True)', queries, keys), causal=True)
 
 
-@pytest.mark.parametrize('window', [1, 5, 100])
+@pytest.mark.parametrize('window', [1, 5, by_hand(100)])
 @pytest.mark.parametrize('causal', [False, True])
 def test_windows_are_the_references(window, causal):
   same(Case('t5(bidirectional=True)'), window=window, causal=causal)
@@ -141,7 +148,7 @@ def test_rows_that_begin_elsewhere_are_the_references(line):
   same(case, causal=True, q_pos=rows[:, -21:], k_pos=rows - jnp.array([[0], [7]]))
 
 
-@pytest.mark.parametrize(('tall', 'wide'), [(8, 8), (2, 8), (8, 64), (64, 8)])
+@pytest.mark.parametrize(('tall', 'wide'), [(2, 8), (64, 8), by_hand(8, 8), by_hand(8, 64)])
 def test_any_tiles_will_do(tall, wide, monkeypatch):
   monkeypatch.setattr(blockwise, 'tile_size', sizes(tall, wide))
   same(Case('transformer_xl+t5'), window=9)
