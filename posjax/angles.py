@@ -125,6 +125,9 @@ def waves(angle: Float[Array, '*shape']) -> tuple[Float[Array, '*shape'], Float[
   Args:
     angle: radians.
 
+  Returns:
+    Both, in the shape and dtype of `angle`.
+
   Example:
     >>> import jax.numpy as jnp
     >>> waves(jnp.array([0.0]))
@@ -142,7 +145,8 @@ def _computed_once(angle):
   if not angle.size:
     return _waves(angle)
   first = angle[(0,) * angle.ndim]
-  return jax.lax.cond(first == first, _waves, _waves, angle)  # nobody can tell that it is no NaN
+  # Both branches are the same. XLA cannot drop the choice: a NaN would not equal itself.
+  return jax.lax.cond(first == first, _waves, _waves, angle)
 
 
 def _constant(frequencies: Float[np.ndarray, ' half'], pos: Float[Array, '*shape']) -> Array:

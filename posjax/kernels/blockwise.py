@@ -56,7 +56,10 @@ def attend(
   """
   (batch, queries, heads), keys = q.placed.shape[:3], k.placed.shape[1]
   budget = groups.budget() if groups.separable(scheme) else None
-  size = tile_size(queries, keys, batch * heads, 'S' in scheme.whole, budget is not None)
+  # A tile holds all heads where a bias, or `relative`, meets ids that do not count up by one.
+  apart = budget is not None and scheme.bias is None and scheme.relative is None
+  rows = 1 if apart else batch * heads
+  size = tile_size(queries, keys, rows, 'S' in scheme.whole, budget is not None)
   if jnp.iscomplexobj(q.raw) or jnp.iscomplexobj(k.raw):  # that form is of real heads
     scheme = scheme._replace(relative=None)
   if distances.able(scheme, q.pos, k.pos):
@@ -79,18 +82,19 @@ def tile_size(queries: int, keys: int, rows: int, whole: bool, grouped: bool) ->
   Args:
     queries: in all.
     keys: in all.
-    rows: batch times heads.
+    rows: batch times heads, as many as a tile may have to hold.
     whole: whether a tile must hold all keys.
-    grouped: whether a tile need not hold all rows (`kernels.groups`).
+    grouped: whether tiles hold some rows at a time (`kernels.groups`) where they can.
 
   Example:
     >>> tile_size(4096, 4096, 8, False, False), tile_size(4096, 4096, 8, False, True)
     ((128, 256), (256, 256))
   """
+  most = max(queries, keys)
   if grouped:
-    size = 128 if max(queries, keys) < 2048 else 256
-    return min(size, queries), min(size, keys)
-  tall, wide = (128, 128) if max(queries, keys) < 4096 else (128, 256)
+    tall, wide = (128, 128) if most < 2048 else (256, 256)
+  else:
+    tall, wide = (128, 128) if most < 4096 else (128, 256)
   while rows * tall * wide > 2**21 and tall > 32:
     tall, wide = tall // 2, wide // 2
   if whole:
