@@ -1,7 +1,8 @@
 """Where ids count up by one, T queries and S keys have T + S - 1 distances, not T S.
 
-What is known of each distance is laid out as a tile here, by padding, slicing and reshaping alone,
-so that derivatives are no scatters. Distances fall: T - 1 .. -(S - 1), so that [t, s] has t - s.
+What is known of each distance is laid out as a tile here, by slicing, joining and reshaping
+alone, so that derivatives are no scatters. Distances fall: T - 1 .. -(S - 1), so that [t, s] has
+t - s.
 """
 
 import jax
@@ -21,8 +22,11 @@ def layout(strip: Num[Array, '*rest N'], queries: int) -> Num[Array, '*rest T S'
     Array([[ 0, -1],
            [ 1,  0]], dtype=int32)
   """
-  *rest, length = strip.shape
-  return shift(jnp.broadcast_to(strip[..., None, :], (*rest, queries, length)))
+  rows = strip[..., None, :]  # of the last queries, twice as many at a time
+  while (have := rows.shape[-2]) < queries:
+    more = min(have, queries - have)
+    rows = jnp.concatenate([rows[..., :more, more:], rows[..., :-more]], axis=-2)
+  return rows
 
 
 def shift(rows: Num[Array, '*rest T N']) -> Num[Array, '*rest T S']:
@@ -67,7 +71,6 @@ def along(tile: Num[Array, '*rest T S']) -> Num[Array, '*rest N']:
     >>> along(jnp.array([[10.0, 9.0], [21.0, 20.0]]))
     Array([21., 30.,  9.], dtype=float32)
   """
-  rows = unshift(tile)
-  # A product with ones: summing along an axis that is not the last is slow on CPU.
-  ones = jnp.ones((*rows.shape[:-2], 1, rows.shape[-2]), rows.dtype)
-  return jnp.matmul(ones, rows, precision=jax.lax.Precision.HIGHEST)[..., 0, :]
+  queries, keys = tile.shape[-2:]
+  strip = jax.ShapeDtypeStruct((*tile.shape[:-2], queries + keys - 1), tile.dtype)
+  return jax.linear_transpose(lambda strip: layout(strip, queries), strip)(tile)[0]

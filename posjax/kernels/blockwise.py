@@ -22,7 +22,7 @@ from jaxtyping import Array, Bool, Float, Inexact
 
 from posjax.border import Rules, Side
 from posjax.kernels import distances, groups, operands, walk
-from posjax.kernels.cut import add, at, cut_heads, cut_tokens, glue_rows, put
+from posjax.kernels.cut import add, at, change, cut_heads, cut_tokens, glue_rows, put
 from posjax.kernels.distances import Sizes, Table
 from posjax.kernels.operands import Operands, Tiles, build, tile
 from posjax.kernels.tiles import Plan, Rows, Running, cotangents, join, soften, split, sums
@@ -69,7 +69,8 @@ def attend(
     scheme = scheme._replace(relative=None)
   q, k = operands.asked(scheme, rules, q), operands.asked(scheme, rules, k)
   x = Operands(params, q, k, v, mask, sinks, dropout_key)
-  plan = Plan(scheme, rules, heads, *size, budget)
+  learned = any(leaf is not None for leaf in split(params)[0])
+  plan = Plan(scheme, rules, heads, *size, learned, budget)
   return _attend(plan, jax.tree.structure(x), *split(x), counts)
 
 
@@ -162,7 +163,9 @@ def _sweep(plan: Plan, x: Tiles):
   """`_forward` of one group."""
 
   def visit(table, state, along, i, j):
-    return put(state, i, soften(plan, tile(x, table, i, j), at(state, i))), along
+    *peak, fade, more = soften(plan, tile(x, table, i, j), *at(state[:2], i))
+    out = change(state.out, i, lambda old: old * fade[None] + more[None])
+    return Running(*put(state[:2], i, tuple(peak)), out), along
 
   begin = lambda i, j: (distances.read(x.table, _sizes(plan, x), i, j), None)
   end = lambda state, along, i, j: state
@@ -229,7 +232,7 @@ def _sweep_back(plan: Plan, x: Tiles, rows: Rows):
   def begin(i, j):
     part = distances.read(x.table, sizes, i, j)
     pairs = x.v.shape[1], plan.heads, plan.queries, plan.keys
-    bias = None if part.bias is None else jnp.zeros(pairs, real)
+    bias = jnp.zeros(pairs, real) if part.bias is not None and plan.learned else None
     return part, Table(bias, _zeros(part.vectors))
 
   def visit(part, grads, d_part, i, j):

@@ -5,6 +5,7 @@ of the forward and of the backward pass, runs fastest on CPU. K key heads; each 
 query heads, whose tokens lie side by side.
 """
 
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -57,9 +58,19 @@ def put(tree: Any, i: Any, one: Any) -> Any:
   return jax.tree.map(write, tree, one)
 
 
+def change(every: Array, i: Any, new: Callable[[Array], Array]) -> Array:
+  """`new(old)` in the place of tile i, where old, [1, ...], is that tile.
+
+  No reshape stands between what is read and what is written, so that XLA needs no copy of it.
+  """
+  old = lax.dynamic_slice_in_dim(every, i, 1)
+  return lax.dynamic_update_slice_in_dim(every, new(old), i, 0)
+
+
 def add(tree: Any, i: Any, one: Any) -> Any:
   """`one` added to tile i."""
-  return put(tree, i, jax.tree.map(lambda old, new: old + new.astype(old.dtype), at(tree, i), one))
+  added = lambda every, one: change(every, i, lambda old: old + one[None].astype(old.dtype))
+  return jax.tree.map(added, tree, one)
 
 
 def cut_mask(mask: Bool[Array, 'b h T S'] | None, queries: int, keys: int):

@@ -30,6 +30,7 @@ class Plan(NamedTuple):
   heads: int
   queries: int  # tokens of a tile
   keys: int
+  learned: bool = True  # whether the scheme has parameters, and so its table a gradient
   budget: int | None = None  # see `groups.budget`
 
 
@@ -76,19 +77,29 @@ class Cotangents(NamedTuple):
   table: Table  # its bias not yet summed over what shares an entry
 
 
-def soften(plan: Plan, x: Tile, so_far: Running) -> Running:
-  """One step of the online softmax, with this tile's keys."""
+def soften(plan: Plan, x: Tile, top: Array, total: Array) -> tuple[Array, Array, Array, Array]:
+  """One step of the online softmax, with this tile's keys.
+
+  Args:
+    plan: the sizes.
+    x: the tile.
+    top: see `Running`.
+    total: likewise.
+
+  Returns:
+    The new `top` and `total`; by how much the output so far fades; and what is added to it then.
+  """
   logits = _scores(plan, x, _content(plan, x))
-  top = jnp.maximum(so_far.top, logits.max(-1))
+  old, top = top, jnp.maximum(top, logits.max(-1))
   weights = jnp.exp(logits - top[..., None])  # 0 where unseen: `top` is far above UNSEEN
-  fade = jnp.exp(so_far.top - top)
-  total = so_far.total * fade + weights.sum(-1)
+  fade = jnp.exp(old - top)
+  total = total * fade + weights.sum(-1)
   if plan.rules.dropout_rate:
     weights = weights * _kept(plan, x)
   more = jnp.einsum('bkts,bkes->bkte', _by_key_head(plan, x, weights), _wide(x.v))
   if plan.scheme.values:
     more = more + _values(plan, x, weights)
-  return Running(top, total, so_far.out * fade.reshape(*more.shape[:3], 1) + more)
+  return top, total, fade.reshape(*more.shape[:3], 1), more
 
 
 def cotangents(plan: Plan, x: Tile, rows: Rows) -> Cotangents:
@@ -129,7 +140,7 @@ def cotangents(plan: Plan, x: Tile, rows: Rows) -> Cotangents:
     k=d_k,
     v=jnp.einsum('bket,bkts->bkes', d_out, _by_key_head(plan, x, mixed)),
     relative=d_relative,
-    table=Table(None if x.table.bias is None else d_bias, d_vectors),
+    table=Table(d_bias if x.table.bias is not None and plan.learned else None, d_vectors),
   )
 
 
