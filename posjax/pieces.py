@@ -1,14 +1,14 @@
 """A ReLU network of one number, on an interval: its values from its straight pieces.
 
 Such a network is straight between its knots, the points where a hidden unit turns on or off. The
-pairs of a tile see an interval with few knots, and two numbers for each piece say all that the
-network does there: no unit is computed for a pair. Values and derivatives are the network's own,
-not an approximation. Where knots are many, and on accelerators, to which the network's products are
-cheap, the network itself is run.
+pairs of a tile see an interval with few knots, in most tiles one or none, and two numbers for each
+piece say all that the network does there: no unit is computed for a pair. Values and derivatives
+are the network's own, not an approximation. Where knots are many, and on accelerators, to which the
+network's products are cheap, the network itself is run.
 """
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
@@ -43,7 +43,8 @@ def relu_network(
   """
   if x.size < _WORTH:
     return _run(params, x[None])
-  return _by_pieces(params, x.ravel()).reshape(-1, *x.shape)
+  # Rows stay rows, from which XLA writes vectors of its CPU.
+  return _by_pieces(params, x.reshape(-1, x.shape[-1])).reshape(-1, *x.shape)
 
 
 @jax.custom_vjp
@@ -54,7 +55,7 @@ def _by_pieces(params, x):
 def _forward(params, x):
   points, count = knots(params, x.min(), x.max(), _MOST)
   whole = lambda params, x, points: _run(params, x[None])
-  return _either(count, from_pieces, whole, params, x, points), (params, x, points, count)
+  return _by_count(count, (_bend, _pieces, whole), params, x, points), (params, x, points, count)
 
 
 def _backward(saved, d_out):
@@ -62,16 +63,17 @@ def _backward(saved, d_out):
   whole = lambda params, x, points, d_out: jax.vjp(
     lambda params, x: _run(params, x[None]), params, x
   )[1](d_out)
-  return _either(count, _from_pieces_back, whole, *args, d_out)
+  return _by_count(count, (_bend_back, _pieces_back, whole), *args, d_out)
 
 
 _by_pieces.defvjp(_forward, _backward)
 
 
-def _either(count: Int[Array, ''], pieces: Callable[..., Any], whole: Callable[..., Any], *args):
-  """`pieces(*args)` where a CPU finds few knots, else `whole(*args)`."""
-  few = lambda *args: lax.cond(count <= _MOST, pieces, whole, *args)
-  return lax.platform_dependent(*args, cpu=few, default=whole)
+def _by_count(count: Int[Array, ''], ways: Sequence[Callable[..., Any]], *args):
+  """Of three ways, what a CPU computes with at most one knot, with few, and otherwise."""
+  which = (count > 1).astype(jnp.int32) + (count > _MOST)
+  by_pieces = lambda *args: lax.switch(which, ways, *args)
+  return lax.platform_dependent(*args, cpu=by_pieces, default=ways[-1])
 
 
 def knots(
@@ -104,37 +106,59 @@ def knots(
     crosses = (left < 0) != (right < 0)
     share = left / jnp.where(crosses, left - right, 1)
     found = jnp.where(crosses, points[None, :-1] + share * jnp.diff(points)[None], high)
-    inside = jnp.sort(jnp.concatenate([points[1:-1], found.ravel()]))[:most]
+    inside = -lax.top_k(-jnp.concatenate([points[1:-1], found.ravel()]), most)[0]
     points = jnp.concatenate([points[:1], inside, points[-1:]])
     count = count + crosses.sum()
   return points, count
 
 
-def from_pieces(
-  params: dict[str, Any], x: Float[Array, ' n'], points: Float[Array, ' points']
-) -> Float[Array, 'outputs n']:
-  """The network at numbers of an interval, all of whose knots are among `points`.
+def _bend(params, x, points):
+  """The network on an interval with at most one knot, the second point."""
+  before, after = _two_lines(params, points)
+  line = lambda offset, slope: offset + slope * x[None]
+  return jnp.where(x[None] >= points[1], line(*after), line(*before))
 
-  Args:
-    params: as in `relu_network`.
-    x: between the first point and the last.
-    points: rising; what lies between two neighbours is straight.
-  """
-  piece = _piece(x, points)
+
+def _bend_back(params, x, points, d_out):
+  """What `d_out` gives back to the parameters and to `x`."""
+  lines, back = jax.vjp(lambda params: _two_lines(params, points), params)
+  right = x >= points[1]
+  one = jnp.ones_like(x)
+  each = [jnp.where(side, part, 0).ravel() for side in (~right, right) for part in (one, x)]
+  flat = d_out.reshape(d_out.shape[0], -1)
+  found = jnp.einsum('hn,cn->ch', flat, jnp.stack(each), precision=lax.Precision.HIGHEST)
+  d_lines = found.reshape(2, 2, -1, 1, 1)
+  (d_params,) = back(((d_lines[0, 0], d_lines[0, 1]), (d_lines[1, 0], d_lines[1, 1])))
+  (_, first), (_, second) = lines
+  heads = zip(d_out, first, second, strict=True)
+  return d_params, sum(head * jnp.where(right, after, before) for head, before, after in heads)
+
+
+def _two_lines(params, points):
+  """(offset, slope), [outputs, 1, 1] each, before the second point; and after it."""
+  lines = _lines(params, points[:3])
+  return tuple(tuple(part[:, i, None, None] for part in lines) for i in range(2))
+
+
+def _pieces(params, x, points):
+  """The network on an interval all of whose knots are among `points`."""
+  piece = _piece(x.ravel(), points)
   offset, slope = _lines(params, points)
   first = offset.shape[1] * jnp.arange(offset.shape[0])
   each = first[:, None] + piece[None]
-  return _at(offset.ravel(), each) + _at(slope.ravel(), each) * x[None]
+  out = _at(offset.ravel(), each) + _at(slope.ravel(), each) * x.reshape(1, -1)
+  return out.reshape(-1, *x.shape)
 
 
-def _from_pieces_back(params, x, points, d_out):
+def _pieces_back(params, x, points, d_out):
   """What `d_out` gives back to the parameters and to `x`."""
   (_, slope), back = jax.vjp(lambda params: _lines(params, points), params)
-  piece = _piece(x, points)
-  both = jnp.concatenate([d_out, d_out * x[None]]).T
+  piece, d_out = _piece(x.ravel(), points), d_out.reshape(d_out.shape[0], -1)
+  both = jnp.concatenate([d_out, d_out * x.reshape(1, -1)]).T
   (d_params,) = back(tuple(jnp.split(jax.ops.segment_sum(both, piece, points.size - 1).T, 2)))
   # One output after the other: XLA sums over a first axis ten times more slowly on CPU.
-  return d_params, sum(one * _at(row, piece) for one, row in zip(d_out, slope, strict=True))
+  d_x = sum(one * _at(row, piece) for one, row in zip(d_out, slope, strict=True))
+  return d_params, d_x.reshape(x.shape)
 
 
 def _lines(params, points):
