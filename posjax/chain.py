@@ -133,6 +133,19 @@ def _chain_relative(parts):
   )
 
 
+def _chain_of_heads(parts):
+  """Of all members, if each that computes with the heads of a tile can be asked."""
+  inside = [p for p in parts if declares(p, 'logits') or declares(p, 'values')]
+  if not all(p.of_heads for p in inside):
+    return None
+
+  def of_heads(params, first, count, shared):
+    members = zip(parts, params, strict=True)
+    return tuple(p.of_heads(one, first, count, shared) if p.of_heads else one for p, one in members)
+
+  return of_heads
+
+
 _CHAINED: dict[str, Callable[[tuple[Scheme, ...]], Any]] = {
   'ids': _chain_ids,
   'init_model': _chain_init('init_model'),
@@ -145,4 +158,5 @@ _CHAINED: dict[str, Callable[[tuple[Scheme, ...]], Any]] = {
   'bias': _chain_bias,
   'values': _chain_values,
   'relative': _chain_relative,
+  'of_heads': _chain_of_heads,
 }

@@ -5,11 +5,14 @@ consecutive query heads.
 """
 
 from collections.abc import Callable
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Inexact, Int
+
+from posjax.scheme import Ids
 
 _WORTH = 2**12  # pairs below which nothing is saved where all are alike
 
@@ -58,13 +61,7 @@ def pick(
     >>> pick(jnp.array([[[[5.0, 6.0, 7.0]]]]), jnp.array([[[2, 2, 0]]]))
     Array([[[[7., 7., 5.]]]], dtype=float32)
   """
-  every = lambda scores, index: jnp.take_along_axis(scores, index[:, None], axis=-1)
-
-  def one(scores, index):
-    column = lax.dynamic_slice_in_dim(scores, index[0, 0, 0], 1, axis=-1)
-    return jnp.broadcast_to(column, (*scores.shape[:3], index.shape[-1]))
-
-  return _where_alike(index, one, every, scores)
+  return jnp.take_along_axis(scores, index[:, None], axis=-1)
 
 
 def sums(
@@ -78,23 +75,50 @@ def sums(
   """
   query = lambda pairs, index: jax.ops.segment_sum(pairs, index, rows)  # [S, H] and [S]
 
-  def every(pairs, index):
-    return jnp.moveaxis(jax.vmap(jax.vmap(query))(jnp.moveaxis(pairs, 1, -1), index), -1, 1)
-
-  def one(pairs, index):
-    here = jnp.arange(rows) == index[0, 0, 0]
-    return jnp.where(here, pairs.sum(-1, keepdims=True), 0)
-
-  return _where_alike(index, one, every, pairs)
+  by_key = jnp.moveaxis(pairs, 1, -1)
+  return jnp.moveaxis(jax.vmap(jax.vmap(query))(by_key, index), -1, 1)
 
 
-def _where_alike(
-  index: Int[Array, 'B T S'], one: Callable[..., Array], every: Callable[..., Array], x: Array
+def where_alike(
+  index: Callable[[Ids, Ids], Int[Array, 'B T S']],
+  q_pos: Ids,
+  k_pos: Ids,
+  alike: Callable[..., Array],
+  every: Callable[..., Array],
+  *args: Any,
 ) -> Array:
-  """`one(x, index)` where all pairs have the same index, else `every(x, index)`.
+  """`alike(row, *args)` where one row of a table is that of all pairs, else `every(rows, *args)`.
 
-  All have in most tiles of a long text, whose tokens are farther apart than a table has distances.
+  It is in most tiles of a long text, whose tokens are farther apart than a table has distances.
+
+  Args:
+    index: the row of each pair, of ids [B, T] and [B, S]; it never falls, or never rises, with the
+      distance of a pair.
+    q_pos: ids of the queries.
+    k_pos: ids of the keys.
+    alike: what to compute from the row, an integer of no axes.
+    every: the same, from the row of each pair.
+    *args: what both compute with, and have derivatives of.
+
+  Example:
+    >>> sign = lambda q_pos, k_pos: jnp.sign(q_pos[:, :, None] - k_pos[:, None])
+    >>> q_pos, k_pos = jnp.arange(64, 128)[None], jnp.arange(64)[None]
+    >>> where_alike(sign, q_pos, k_pos, lambda row: row, lambda rows: rows.sum())
+    Array(1, dtype=int32)
   """
-  if index.size < _WORTH:
-    return every(x, index)
-  return lax.cond(index.min() == index.max(), one, every, x, index)
+  batch, queries = q_pos.shape
+  if batch * queries * k_pos.shape[1] < _WORTH:
+    return every(index(q_pos, k_pos), *args)
+
+  least = lambda pos: pos.min(axis=1, keepdims=True)
+  most = lambda pos: pos.max(axis=1, keepdims=True)
+
+  def chosen(q_pos, k_pos, *args):
+    ends = index(most(q_pos), least(k_pos)), index(least(q_pos), most(k_pos))
+    row = ends[0][0, 0, 0]
+    one = lambda *args: alike(row, *args)
+    each = lambda *args: every(index(q_pos, k_pos), *args)
+    return lax.cond((ends[0] == row).all() & (ends[1] == row).all(), one, each, *args)
+
+  # Its derivative begins from `args` again, of which the branches would keep copies otherwise.
+  return jax.checkpoint(chosen, prevent_cse=False)(q_pos, k_pos, *args)

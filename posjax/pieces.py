@@ -157,7 +157,7 @@ def _pieces_back(params, x, points, d_out):
   both = jnp.concatenate([d_out, d_out * x.reshape(1, -1)]).T
   (d_params,) = back(tuple(jnp.split(jax.ops.segment_sum(both, piece, points.size - 1).T, 2)))
   # One output after the other: XLA sums over a first axis ten times more slowly on CPU.
-  d_x = sum(one * _at(row, piece) for one, row in zip(d_out, slope, strict=True))
+  d_x = jnp.asarray(sum(one * _at(row, piece) for one, row in zip(d_out, slope, strict=True)))
   return d_params, d_x.reshape(x.shape)
 
 

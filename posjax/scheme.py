@@ -119,6 +119,21 @@ class ValuesFn(Protocol):
     ...
 
 
+class OfHeadsFn(Protocol):
+  """What of the parameters some query heads compute places 3 and 4 with.
+
+  For a scheme whose `logits` and `values` leave each head by itself, so that the tiles of long
+  attention may compute some heads at a time. It declares nothing new.
+  """
+
+  def __call__(self, params: Params, first: Int[Array, ''], count: int, shared: int) -> Params:
+    """Returns parameters as if query heads `first` to `first + count - 1` were all.
+
+    `shared` query heads use the same key head; it divides `first` and `count`.
+    """
+    ...
+
+
 class Relative(NamedTuple):
   """Place 2, computed otherwise: queries that meet keys, and vectors that all of a distance share.
 
@@ -177,6 +192,8 @@ class Scheme(NamedTuple):
     bias: place 3, `(params, distance[...]) -> [H, ...]`; None adds nothing.
     values: place 4, `(params, weights, q_at, k_at) -> [B, T, H, D]`; None adds nothing.
     relative: place 2 as sums of products, see `Relative`; None where that is not cheaper.
+    of_heads: `(params, first, count, shared) -> params`, what is of some query heads; None where
+      `logits` or `values` may compute with several heads at once.
     axes: ids per token: 0 any, 1 for [B, T], n for [B, T, n].
     whole: letters of the axes that no tile may cut: 'S' keys, 'H' heads. With 'S', the logits
       that `logits` receives are masked already, with the keys in token order.
@@ -195,6 +212,7 @@ class Scheme(NamedTuple):
   bias: BiasFn | None = None
   values: ValuesFn | None = None
   relative: Relative | None = None
+  of_heads: OfHeadsFn | None = None
   axes: int = 0
   whole: str = ''
   fixed: tuple[str, ...] = ()

@@ -155,7 +155,7 @@ def _forward(plan: Plan, x: Tiles):
   one = groups.plan_of(plan, parts)
   if parts.number == 1:
     return _sweep(plan, x)
-  found = groups.each(parts, lambda group: _sweep(one, groups.tiles_of(parts, group, x)))
+  found = groups.each(parts, lambda group: _sweep(one, groups.tiles_of(plan, parts, group, x)))
   return tuple(groups.joined(parts, leaf) for leaf in found)
 
 
@@ -163,9 +163,10 @@ def _sweep(plan: Plan, x: Tiles):
   """`_forward` of one group."""
 
   def visit(table, state, along, i, j):
-    *peak, fade, more = soften(plan, tile(x, table, i, j), *at(state[:2], i))
+    *peak, fade, more = soften(plan, tile(x, table, i, j), *at((state.top, state.total), i))
+    top, total = put((state.top, state.total), i, tuple(peak))
     out = change(state.out, i, lambda old: old * fade[None] + more[None])
-    return Running(*put(state[:2], i, tuple(peak)), out), along
+    return Running(top, total, out), along
 
   begin = lambda i, j: (distances.read(x.table, _sizes(plan, x), i, j), None)
   end = lambda state, along, i, j: state
@@ -191,11 +192,8 @@ def _start(plan: Plan, x: Tiles) -> Running:
 def _backward(plan: Plan, x: Tiles, rows: Rows) -> list[Array | None]:
   """The cotangents of the floats of `x`, in the order and the dtypes of its leaves."""
   parts = groups.grouped(plan, x)
-  if parts.number == 1:
-    (d_params, d_q_side, d_k_side), *d_heads, d_table = _sweep_back(plan, x, rows)
-  else:
-    d_params, d_q_side, d_k_side = _zeros(_floats(x))
-    *d_heads, d_table = _grouped_back(plan, parts, x, rows)
+  sweep = _sweep_back(plan, x, rows) if parts.number == 1 else _grouped_back(plan, parts, x, rows)
+  (d_params, d_q_side, d_k_side), *d_heads, d_table = sweep
   d_q, d_k, d_v, d_relative = d_heads
   found = [*d_params]
   found += [*jax.tree.leaves((_turned(d_q), d_k, d_v, _turned(d_relative), d_table))]
@@ -209,17 +207,23 @@ def _backward(plan: Plan, x: Tiles, rows: Rows) -> list[Array | None]:
 
 
 def _grouped_back(plan: Plan, parts: groups.Groups, x: Tiles, rows: Rows):
-  """The cotangents of heads, and of the table, group by group."""
+  """What `_sweep_back` returns, group by group."""
   one = groups.plan_of(plan, parts)
 
   def back(group):
-    found = _sweep_back(one, groups.tiles_of(parts, group, x), groups.rows_of(parts, group, rows))
-    return found[1:]
+    tiles, these = groups.tiles_of(plan, parts, group, x), groups.rows_of(parts, group, rows)
+    (d_params, *d_sides), *d_heads, d_table = _sweep_back(one, tiles, these)
+    return groups.params_back(plan, parts, group, x.params, d_params), d_sides, d_heads, d_table
 
-  *d_heads, d_table = groups.each(parts, back)
+  d_params, d_sides, d_heads, d_table = groups.each(parts, back)
+  sides, tables = (
+    zip((x.q_side, x.k_side), d_sides, strict=True),
+    zip(d_table, x.table, strict=True),
+  )
+  d_sides = [groups.side_joined(parts, of, found) for of, found in sides]
   d_heads = [groups.joined(parts, leaf) for leaf in d_heads]
-  tables = zip(d_table, x.table, strict=True)
-  return *d_heads, Table(*(groups.summed(parts, leaf, of) for leaf, of in tables))
+  d_table = Table(*(groups.summed(parts, leaf, of) for leaf, of in tables))
+  return (jax.tree.map(lambda leaf: leaf.sum(0), d_params), *d_sides), *d_heads, d_table
 
 
 def _sweep_back(plan: Plan, x: Tiles, rows: Rows):

@@ -12,11 +12,13 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 from jax import lax
+from jaxtyping import Array
 
+from posjax.border import Side
 from posjax.kernels.distances import Table
-from posjax.kernels.operands import Tiles
-from posjax.kernels.tiles import Plan, Rows
-from posjax.scheme import Scheme, declares
+from posjax.kernels.operands import Tiles, without
+from posjax.kernels.tiles import Plan, Rows, join, split, wide
+from posjax.scheme import Params, Scheme, declares
 
 _PAIRS = 2**16  # of a tile, in the cache of one core; measured, see RESULTS.md
 
@@ -60,7 +62,12 @@ def _cores() -> int:
 
 def separable(scheme: Scheme) -> bool:
   """Whether a scheme leaves each head by itself once its distances are tabulated."""
-  return not (declares(scheme, 'logits') or scheme.values)
+  return scheme.of_heads is not None or not _inside(scheme)
+
+
+def _inside(scheme: Scheme) -> bool:
+  """Whether tiles call the scheme, once its distances are tabulated."""
+  return declares(scheme, 'logits') or scheme.values is not None
 
 
 def grouped(plan: Plan, x: Tiles) -> Groups:
@@ -92,27 +99,48 @@ def plan_of(plan: Plan, groups: Groups) -> Plan:
   return plan._replace(heads=groups.heads * groups.shared)
 
 
-def tiles_of(groups: Groups, group: Any, x: Tiles) -> Tiles:
-  """The tiles of one group: without what only places of all heads read."""
+def params_of(plan: Plan, groups: Groups, group: Any, params: Params) -> Params:
+  """The parameters that the tiles of one group compute with."""
+  of_heads, count = plan.scheme.of_heads, groups.heads * groups.shared
+  if of_heads is None:  # its tiles need none
+    return ()
+  return of_heads(params, group % groups.per_row * count, count, groups.shared)
+
+
+def params_back(
+  plan: Plan, groups: Groups, group: Any, params: Params, found: list[Array | None]
+) -> list[Array | None]:
+  """The cotangents of the floats of all parameters, from those of `params_of` of one group."""
+  floats, others = split(params)
+  tree = jax.tree.structure(params)
+  part = lambda floats: split(params_of(plan, groups, group, join(tree, floats, others)))[0]
+  return jax.vjp(part, jax.tree.map(wide, floats))[1](found)[0]
+
+
+def tiles_of(plan: Plan, groups: Groups, group: Any, x: Tiles) -> Tiles:
+  """The tiles of one group."""
   cut = _Cut(groups, group)
-  nothing: Any = dict.fromkeys(('raw', 'placed', 'pos', 'at'))
-  side = lambda one: one._replace(
-    order=cut.rows(one.order, 1), segments=cut.rows(one.segments, 1), **nothing
-  )
   return Tiles(
-    params=(),
+    params=params_of(plan, groups, group, x.params),
     q=cut.both(x.q, 1),
     k=cut.both(x.k, 1),
     v=cut.both(x.v, 1),
     relative=cut.both(x.relative, 1, groups.shared),
     table=Table(*(cut.heads(part, 0, groups.shared) for part in x.table)),
-    q_side=side(x.q_side),
-    k_side=side(x.k_side),
+    q_side=_side(cut, x.q_side, groups.shared),
+    k_side=_side(cut, x.k_side, 1),
     mask=cut.both(x.mask, 2, groups.shared),
     sinks=cut.heads(x.sinks, 0, groups.shared),
     dropout_key=x.dropout_key,
     numbers=cut.both(x.numbers, 0, groups.shared),
   )
+
+
+def _side(cut: '_Cut', side: Side, shared: int) -> Side:
+  """One side of a group: its heads of the raw ones, and its rows of what all heads share."""
+  raw = cut.heads(cut.rows(side.raw, 1), 3, shared)
+  own = jax.tree.map(lambda leaf: cut.rows(leaf, 1), without(side, 'raw', 'index'))
+  return own._replace(raw=raw, index=side.index)
 
 
 def rows_of(groups: Groups, group: Any, x: Rows) -> Rows:
@@ -152,6 +180,30 @@ def joined(groups: Groups, x: Any) -> Any:
   x = x.reshape(-1, groups.per_row, tiles, rows, heads, *x.shape[4:])
   x = jnp.moveaxis(x, 2, 0).swapaxes(2, 3)  # [tiles, groups of rows, rows, groups of heads, ..]
   return x.reshape(tiles, groups.batch, -1, *x.shape[5:])
+
+
+def side_joined(groups: Groups, of: Side, found: list[Array | None]) -> list[Array | None]:
+  """The cotangents of the floats of a side, from those of the groups.
+
+  Args:
+    groups: how rows and heads are grouped.
+    of: the side of all.
+    found: of each group, with a first axis of groups.
+  """
+  tree = jax.tree.structure(of)
+  side = tree.unflatten(found)
+
+  def rows(of, x):
+    if x is None:
+      return None
+    x = x.reshape(-1, groups.per_row, *x.shape[1:]).sum(1)  # of all heads
+    return x.sum(0) if of.shape[1] == 1 else jnp.moveaxis(x, 0, 1).reshape(of.shape)
+
+  own = jax.tree.map(rows, without(of, 'raw'), without(side, 'raw'))
+  if side.raw is not None:
+    raw = joined(groups, jnp.moveaxis(side.raw, 4, 3))
+    own = own._replace(raw=jnp.moveaxis(raw, 2, 3))
+  return tree.flatten_up_to(own)
 
 
 def summed(groups: Groups, x: Any, of: Any) -> Any:

@@ -54,10 +54,11 @@ def asked(scheme: Scheme, rules: Rules, side: Side) -> Side:
     'at': logits or relative or scheme.values is not None,
     'index': rules.dropout_rate > 0,
   }
-  return _without(side, *(name for name, is_wanted in wanted.items() if not is_wanted))
+  return without(side, *(name for name, is_wanted in wanted.items() if not is_wanted))
 
 
-def _without(side: Side, *names: str) -> Side:
+def without(side: Side, *names: str) -> Side:
+  """The side with None in the place of some of its fields."""
   left_out: dict[str, Any] = dict.fromkeys(names)
   return side._replace(**left_out)
 
@@ -74,8 +75,8 @@ def build(plan: Plan, x: Operands, tabled: bool) -> Tiles:
   tall = functools.partial(cut_heads, size=plan.queries)
   wide = functools.partial(cut_heads, size=plan.keys, kv_heads=kv_heads)
   v = wide(x.v)
-  q_side = cut_tokens(_without(x.q, 'placed'), plan.queries)
-  k_side = cut_tokens(_without(x.k, 'placed'), plan.keys)
+  q_side = cut_tokens(without(x.q, 'placed'), plan.queries)
+  k_side = cut_tokens(without(x.k, 'placed'), plan.keys)
   q = k = relative = None
   table = Table(None, None)
   if tabled:

@@ -96,7 +96,7 @@ def soften(plan: Plan, x: Tile, top: Array, total: Array) -> tuple[Array, Array,
   total = total * fade + weights.sum(-1)
   if plan.rules.dropout_rate:
     weights = weights * _kept(plan, x)
-  more = jnp.einsum('bkts,bkes->bkte', _by_key_head(plan, x, weights), _wide(x.v))
+  more = jnp.einsum('bkts,bkes->bkte', _by_key_head(plan, x, weights), wide(x.v))
   if plan.scheme.values:
     more = more + _values(plan, x, weights)
   return top, total, fade.reshape(*more.shape[:3], 1), more
@@ -119,7 +119,7 @@ def cotangents(plan: Plan, x: Tile, rows: Rows) -> Cotangents:
   given = []  # cotangents of `floats`, from each of the scheme's places
   logits, back = _bent(plan, x, floats, joined)
   weights = jnp.exp(logits - log_sums[..., None])
-  d_weights = _real(jnp.einsum('bket,bkes->bkts', d_out, _wide(x.v))).reshape(weights.shape)
+  d_weights = _real(jnp.einsum('bket,bkes->bkts', d_out, wide(x.v))).reshape(weights.shape)
   factors = _kept(plan, x) if plan.rules.dropout_rate else None
   mixed = weights if factors is None else weights * factors
   if plan.scheme.values:
@@ -163,11 +163,11 @@ def _content(plan: Plan, x: Tile) -> Inexact[Array, 'B H T S'] | None:
   """The scaled products; None where the tile must place its heads first."""
   if x.q is None:
     return None
-  wide = jnp.result_type(x.q, x.k, jnp.float32)
-  logits = jnp.einsum('bkdt,bkds->bkts', x.q, x.k, preferred_element_type=wide)
+  dtype = jnp.result_type(x.q, x.k, jnp.float32)
+  logits = jnp.einsum('bkdt,bkds->bkts', x.q, x.k, preferred_element_type=dtype)
   logits = logits.reshape(logits.shape[0], plan.heads, plan.queries, plan.keys)
   if x.relative is not None:
-    rows = jnp.einsum('bhwt,bhwn->bhtn', _wide(x.relative), _vectors(x))
+    rows = jnp.einsum('bhwt,bhwn->bhtn', wide(x.relative), _vectors(x))
     # Computed once: both the maximum and the exponentials would shift the rows.
     logits = logits + lax.optimization_barrier(shift(rows))
   return logits * plan.rules.scale
@@ -178,20 +178,20 @@ def _content_back(plan: Plan, x: Tile, d_content):
   if x.q is None or x.k is None:
     return None, None, None, None
   scale, pairs = plan.rules.scale, _by_key_head(plan, x, d_content)
-  d_q = jnp.einsum('bkts,bkds->bktd', pairs, _wide(x.k)) * scale
-  d_k = jnp.einsum('bkdt,bkts->bkds', _wide(x.q), pairs) * scale
+  d_q = jnp.einsum('bkts,bkds->bktd', pairs, wide(x.k)) * scale
+  d_k = jnp.einsum('bkdt,bkts->bkds', wide(x.q), pairs) * scale
   if x.relative is None:
     return d_q, d_k, None, None
   rows = lax.optimization_barrier(unshift(d_content))
   d_relative = jnp.einsum('bhtn,bhwn->bhtw', rows, _vectors(x)) * scale
-  d_vectors = jnp.einsum('bhwt,bhtn->bhwn', _wide(x.relative), rows) * scale
+  d_vectors = jnp.einsum('bhwt,bhtn->bhwn', wide(x.relative), rows) * scale
   return d_q, d_k, d_relative, d_vectors.sum(0)
 
 
 def _vectors(x: Tile) -> Float[Array, 'B H W n']:
   """For each row, so that products are batched over both axes."""
   vectors = jnp.asarray(x.table.vectors)
-  return jnp.broadcast_to(_wide(vectors), (x.v.shape[0], *vectors.shape))
+  return jnp.broadcast_to(wide(vectors), (x.v.shape[0], *vectors.shape))
 
 
 def _scores(plan: Plan, x: Tile, content) -> Float[Array, 'B H T S']:
@@ -224,10 +224,6 @@ def _rows(plan: Plan, x: Tile, out: Inexact[Array, 'B T H E']) -> Inexact[Array,
   return out.swapaxes(1, 2).reshape(*x.v.shape[:2], -1, out.shape[-1])
 
 
-def _wide(x: Array) -> Array:
-  return x.astype(jnp.result_type(x, jnp.float32))
-
-
 def _real(x: Array) -> Array:
   return x.real if jnp.iscomplexobj(x) else x
 
@@ -249,6 +245,11 @@ def join(tree: Any, floats: list[Array | None], others: list[Array | None]) -> A
   return jax.tree.unflatten(tree, [b if a is None else a for a, b in pairs])
 
 
+def wide(x: Array) -> Array:
+  """In float32, or what is wider."""
+  return x.astype(jnp.result_type(x, jnp.float32))
+
+
 def sums(*trees: Any) -> Any:
   """Sums of cotangents, in float32 or what is wider."""
-  return jax.tree.map(lambda *leaves: sum(map(_wide, leaves)), *trees)
+  return jax.tree.map(lambda *leaves: sum(map(wide, leaves)), *trees)

@@ -26,13 +26,14 @@ boundaries are integers, exact at every distance; the code takes a logarithm, ro
 """
 
 import bisect
+import functools
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int, Num
 
-from posjax.heads import pick, ungroup
+from posjax.heads import pick, ungroup, where_alike
 from posjax.scheme import Scheme
 
 SHIFT_INVARIANT = True
@@ -140,8 +141,7 @@ def content_to_position(
     >>> content_to_position(jnp.full((1, 1, 1, 1), 3.0), keys, jnp.array([[[1, 0]]]))
     Array([[[[6., 3.]]]], dtype=float32)
   """
-  keys = ungroup(keys[None], q.shape[-2])[0]
-  return pick(jnp.einsum('bthd,nhd->bhtn', q, keys), index)
+  return pick(_at_positions(q, keys), index)
 
 
 def position_to_content(
@@ -160,8 +160,17 @@ def position_to_content(
     >>> position_to_content(k, queries, jnp.array([[[1, 0]]]))
     Array([[[[6., 4.]]]], dtype=float32)
   """
-  by_row = jnp.einsum('bshd,nhd->bhsn', ungroup(k, queries.shape[-2]), queries)
-  return pick(by_row, index.swapaxes(1, 2)).swapaxes(2, 3)
+  return pick(_of_positions(k, queries), index.swapaxes(1, 2)).swapaxes(2, 3)
+
+
+def _at_positions(q, keys):
+  """q . keys, for each row of the table: [B, H, T, N]."""
+  return jnp.einsum('bthd,nhd->bhtn', q, ungroup(keys[None], q.shape[-2])[0])
+
+
+def _of_positions(k, queries):
+  """k . queries, for each row of the table: [B, H, S, N]."""
+  return jnp.einsum('bshd,nhd->bhsn', ungroup(k, queries.shape[-2]), queries)
 
 
 def layer_norm(
@@ -251,16 +260,37 @@ def scheme(
   def query(params, x, at):
     return x * terms**-0.5
 
+  rows_of = functools.partial(index, max_distance=max_distance, buckets=buckets)
+  reverse = lambda q_at, k_at: rows_of(k_at, q_at).swapaxes(1, 2)  # delta(j, i) at [i, j]
+  only = lambda table, row: jax.lax.dynamic_slice_in_dim(table, row, 1, axis=0)
+
   def logits(params, logits, q, k, q_at, k_at):
-    row, scale = index(q_at, k_at, max_distance, buckets), (terms * q.shape[-1]) ** -0.5
+    scale, sizes = (terms * q.shape[-1]) ** -0.5, logits.shape
+    added = lambda rows_of, *rest: scale * where_alike(rows_of, q_at, k_at, *rest)
     if c2p:
-      logits = logits + scale * content_to_position(q, params['keys'], row)
+      alike = lambda row, keys, q: jnp.broadcast_to(_at_positions(q, only(keys, row)), sizes)
+      every = lambda rows, keys, q: content_to_position(q, keys, rows)
+      logits = logits + added(rows_of, alike, every, params['keys'], q)
     if p2c:
-      # Every pair of ids the other way round is delta(j, i).
-      p2c_row = index(k_at, q_at, max_distance, buckets).swapaxes(1, 2) if p2c_reversed else row
-      logits = logits + scale * position_to_content(k, params['queries'], p2c_row)
+      alike = lambda row, queries, k: jnp.broadcast_to(
+        _of_positions(k, only(queries, row)).swapaxes(2, 3), sizes
+      )
+      every = lambda rows, queries, k: position_to_content(k, queries, rows)
+      rows = reverse if p2c_reversed else rows_of
+      logits = logits + added(rows, alike, every, params['queries'], k)
     return logits
 
+  def of_heads(params, first, count, shared):
+    cut = lambda table, first, count: jax.lax.dynamic_slice_in_dim(table, first, count, axis=1)
+    made = {'keys': cut(params['keys'], first // shared, count // shared)} if c2p else {}
+    return made | ({'queries': cut(params['queries'], first, count)} if p2c else {})
+
   return Scheme(
-    init_model=init_model, init=init, prepare=prepare, query=query, logits=logits, axes=1
+    init_model=init_model,
+    init=init,
+    prepare=prepare,
+    query=query,
+    logits=logits,
+    of_heads=of_heads,
+    axes=1,
   )

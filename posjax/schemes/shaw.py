@@ -11,11 +11,13 @@ beginning: here the ids say. Our initial values are Glorot's uniform ones. max_d
 off: it adds one constant vector.
 """
 
+import functools
+
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, Num
 
-from posjax.heads import pick, sums
+from posjax.heads import pick, sums, where_alike
 from posjax.scheme import Scheme
 
 SHIFT_INVARIANT = True
@@ -71,10 +73,7 @@ def key_logits(
     >>> key_logits(table, jnp.ones((1, 1, 1, 1)), jnp.array([[[2, 0]]]))
     Array([[[[3., 1.]]]], dtype=float32)
   """
-  heads = 'h' * (table.ndim - 2)
-  by_offset = jnp.einsum(f'bthd,{heads}nd->bhtn', q, table, preferred_element_type=jnp.float32)
-  by_offset = by_offset * q.shape[-1] ** -0.5
-  return pick(by_offset, index)
+  return pick(_by_offset(table, q), index)
 
 
 def value_sums(
@@ -92,9 +91,20 @@ def value_sums(
     >>> value_sums(table, jnp.array([[[[0.5, 0.5]]]]), jnp.array([[[2, 0]]]))
     Array([[[[2.]]]], dtype=float32)
   """
+  return _mixed(table, sums(weights, index, table.shape[-2]))
+
+
+def _by_offset(table, q):
+  """q . table / sqrt(D), for each row of the table: [B, H, T, N]."""
   heads = 'h' * (table.ndim - 2)
-  by_offset = sums(weights, index, table.shape[-2])
-  return jnp.einsum(f'bhtn,{heads}nd->bthd', by_offset, table)
+  products = jnp.einsum(f'bthd,{heads}nd->bhtn', q, table, preferred_element_type=jnp.float32)
+  return products * q.shape[-1] ** -0.5
+
+
+def _mixed(table, weights):
+  """The rows of the table, weighted by [B, H, T, N]: [B, T, H, D]."""
+  heads = 'h' * (table.ndim - 2)
+  return jnp.einsum(f'bhtn,{heads}nd->bthd', weights, table)
 
 
 def scheme(
@@ -130,12 +140,23 @@ def scheme(
     each = zip(tables, jax.random.split(key, len(tables)), strict=True)
     return {name: make(k, shape, jnp.float32) for name, k in each}
 
+  rows = functools.partial(index, max_distance=max_distance)
+  only = lambda table, row: jax.lax.dynamic_slice_in_dim(table, row, 1, axis=-2)
+
   def logits(params, logits, q, k, q_at, k_at):
-    return logits + key_logits(params['keys'], q, index(q_at, k_at, max_distance))
+    alike = lambda row, table, q: jnp.broadcast_to(_by_offset(only(table, row), q), logits.shape)
+    every = lambda rows, table, q: key_logits(table, q, rows)
+    return logits + where_alike(rows, q_at, k_at, alike, every, params['keys'], q)
 
   def sums(params, weights, q_at, k_at):
-    return value_sums(params['values'], weights, index(q_at, k_at, max_distance))
+    alike = lambda row, table, weights: _mixed(only(table, row), weights.sum(-1, keepdims=True))
+    every = lambda rows, table, weights: value_sums(table, weights, rows)
+    return where_alike(rows, q_at, k_at, alike, every, params['values'], weights)
 
-  made = Scheme(init=init, axes=1)
+  def of_heads(params, first, count, shared):
+    cut = lambda table: jax.lax.dynamic_slice_in_dim(table, first, count)
+    return jax.tree.map(cut, params) if per_head else params
+
+  made = Scheme(init=init, of_heads=of_heads, axes=1)
   made = made._replace(logits=logits) if keys else made
   return made._replace(values=sums) if values else made

@@ -5,8 +5,11 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+import posjax
 from posjax.kernels import blockwise, groups
+from posjax.scheme import Scheme
 from tests.kernels.blockwise_test import DRAW, Case, same, sizes
+from tests.loops import error
 
 HEAD = 4 * 8 * 2  # pairs of a tile, for one key head and its two query heads
 ROW = 2 * HEAD
@@ -52,7 +55,59 @@ def test_what_rows_and_heads_have_of_their_own_travels_with_them(monkeypatch):
   assert found
 
 
-@pytest.mark.parametrize('line', ['shaw(max_distance=4)', 'cope'])
+def test_heads_with_parameters_of_their_own_get_them(monkeypatch):
+  found = numbers(monkeypatch, 1)
+  same(Case('shaw(max_distance=4, per_head=True)+alibi(learned=True)', batch=(4,)), causal=True)
+  assert set(found) == {8}
+
+
+@pytest.mark.parametrize('options', ['', ', p2c=False', ', c2p=False, p2c_reversed=True'])
+def test_so_do_query_heads_and_key_heads_of_prepared_parameters(options, monkeypatch):
+  found = numbers(monkeypatch, 1)
+  case = Case(f'deberta(max_distance=4{options})', batch=(4,))
+  ids = case.pos[None]
+  case.params, _ = case.scheme.prepare(case.params, jnp.zeros((1, 29, 16)), ids, None)
+  same(case, causal=True, q_at=ids[:, -21:], k_at=ids)
+  assert set(found) == {8}
+
+
+def heights():
+  """Logits by what each token stands on, with a strength for each head, and how high on average."""
+
+  def init(key, dims):
+    return {'strength': jax.random.normal(key, (dims.num_heads,)), 'height': jnp.float32(0.3)}
+
+  def logits(params, logits, q, k, q_at, k_at):
+    apart = jnp.tanh(params['height'] * (q_at[:, :, None] - k_at[:, None]))
+    return logits + params['strength'][None, :, None, None] * apart[:, None]
+
+  def of_heads(params, first, count, shared):
+    return params | {'strength': jax.lax.dynamic_slice_in_dim(params['strength'], first, count)}
+
+  return Scheme(init=init, logits=logits, of_heads=of_heads)
+
+
+@pytest.mark.parametrize('rows', [1, 4])
+def test_what_heads_share_of_a_side_gets_the_gradient_of_all(rows, monkeypatch):
+  found = numbers(monkeypatch, HEAD)
+  case = Case(batch=(4,))
+  case.scheme = heights()
+  case.params = posjax.init(case.scheme, jax.random.key(1), posjax.Dims(16, 4, 8, 2))
+  ground = jnp.asarray(DRAW.normal(size=(rows, 29)), jnp.float32)
+
+  def slope(way):
+    def number(ground, params):
+      at = {'q_at': ground[:, -21:], 'k_at': ground}
+      return (case.out(way, case.q, case.k, case.v, params, **at) * case.cotangent).sum()
+
+    return jax.jit(jax.grad(number, (0, 1)))(ground, case.params)
+
+  for one, other in zip(*map(jax.tree.leaves, (slope('blockwise'), slope('dense'))), strict=True):
+    assert error(one, other) < 1e-5
+  assert set(found) == {8}
+
+
+@pytest.mark.parametrize('line', ['cope', 'shaw+fire(threshold=4.0, width=8)'])
 def test_what_computes_with_all_heads_gets_all(line, monkeypatch):
   found = numbers(monkeypatch, 1)
   same(Case(line), causal=True)

@@ -50,6 +50,19 @@ def test_it_is_the_papers_equations(key, tables, per_head):
   assert _error(out, np.stack(expected)) < 1e-5
 
 
+@pytest.mark.parametrize('per_head', [False, True])
+@pytest.mark.parametrize('begin', [-90, 40, 90])  # before all keys, among them, behind all
+def test_tokens_all_farther_apart_than_the_tables_reach_are_too(key, begin, per_head):
+  scheme = shaw.scheme(2, per_head=per_head)
+  params = scheme.init(key, posjax.Dims(16, 4, 4, 2))
+  q = jax.random.normal(key, (2, 48, 4, 4))
+  k, v = jax.random.normal(jax.random.fold_in(key, 1), (2, 2, 48, 2, 4))
+  pos = {'q_pos': begin + jnp.arange(48), 'k_pos': jnp.arange(48)}
+  out = attend(q, k, v, scheme, params, **pos)
+  expected = [_reference(q[b], k[b], v[b], params, *pos.values(), 2) for b in range(2)]
+  assert _error(out, np.stack(expected)) < 1e-5
+
+
 @pytest.mark.parametrize('case', CASES)
 def test_values_and_gradients_equal_tensor2tensor(case):
   get = lambda name: jnp.asarray(GOLDEN[f'{case}_{name}'], jnp.float32)
