@@ -25,7 +25,7 @@ from posjax.kernels import distances, groups, operands, walk
 from posjax.kernels.cut import add, at, change, cut_heads, cut_tokens, glue_rows, put
 from posjax.kernels.distances import Sizes, Table
 from posjax.kernels.operands import Operands, Tiles, build, tile
-from posjax.kernels.tiles import Plan, Rows, Running, cotangents, join, soften, split, sums
+from posjax.kernels.tiles import Plan, Rows, Running, Sums, cotangents, join, soften, split, sums
 from posjax.scheme import Params, PRNGKey, Scheme
 from posjax.tile import UNSEEN
 
@@ -141,7 +141,9 @@ def _either(counts: Bool[Array, ''] | None, run: Callable[[bool], Any]) -> Any:
 
 
 def _rows(plan: Plan, x: Operands, out, log_sums, d_out) -> Rows:
-  delta = cut_tokens(jnp.real(d_out * out).sum(-1), plan.queries).swapaxes(-1, -2)
+  # Of all tokens side by side: XLA's CPU backend sums rows of a batch of one more slowly.
+  by_token = jnp.real((d_out * out).reshape(-1, *out.shape[2:])).sum(-1)
+  delta = cut_tokens(by_token.reshape(out.shape[:3]), plan.queries).swapaxes(-1, -2)
   d_out = cut_heads(d_out, plan.queries, x.v.shape[2])
   return Rows(d_out, log_sums, delta)
 
@@ -163,14 +165,13 @@ def _sweep(plan: Plan, x: Tiles):
   """`_forward` of one group."""
 
   def visit(table, state, along, i, j):
-    *peak, fade, more = soften(plan, tile(x, table, i, j), *at((state.top, state.total), i))
-    top, total = put((state.top, state.total), i, tuple(peak))
+    so_far, fade, more = soften(plan, tile(x, table, i, j), at(state.so_far, i))
     out = change(state.out, i, lambda old: old * fade[None] + more[None])
-    return Running(top, total, out), along
+    return Running(put(state.so_far, i, so_far), out), along
 
   begin = lambda i, j: (distances.read(x.table, _sizes(plan, x), i, j), None)
   end = lambda state, along, i, j: state
-  top, total, out = walk.by_diagonals(*_meets(plan, x), begin, visit, end, _start(plan, x))
+  (top, total), out = walk.by_diagonals(*_meets(plan, x), begin, visit, end, _start(plan, x))
   total = jnp.maximum(total, 1e-37)
   return out / total.reshape(*out.shape[:-1], 1), top + jnp.log(total)
 
@@ -184,9 +185,9 @@ def _start(plan: Plan, x: Tiles) -> Running:
   out = jnp.zeros((rows, batch, kv_heads, groups * plan.queries, width), wide)
   if x.sinks is None:
     top = jnp.full(shape, UNSEEN / 2, real)
-    return Running(top, jnp.zeros_like(top), out)
+    return Running(Sums(top, jnp.zeros_like(top)), out)
   top = jnp.broadcast_to(x.sinks.reshape(1, 1, -1, 1), shape).astype(real)
-  return Running(top, jnp.ones_like(top), out)
+  return Running(Sums(top, jnp.ones_like(top)), out)
 
 
 def _backward(plan: Plan, x: Tiles, rows: Rows) -> list[Array | None]:

@@ -50,11 +50,17 @@ class Tile(NamedTuple):
   numbers: UInt32[Array, 'B H'] | None  # of the dropout
 
 
-class Running(NamedTuple):
-  """The online softmax of some queries: maximum, sum, and output so far."""
+class Sums(NamedTuple):
+  """What the online softmax knows of the keys of some queries so far."""
 
-  top: Float[Array, 'B H T']
-  total: Float[Array, 'B H T']
+  top: Float[Array, 'B H T']  # the largest logit
+  total: Float[Array, 'B H T']  # the sum of exponentials, relative to it
+
+
+class Running(NamedTuple):
+  """The online softmax of some queries, and their output so far."""
+
+  so_far: Sums
   out: Inexact[Array, 'B K t E']
 
 
@@ -77,29 +83,23 @@ class Cotangents(NamedTuple):
   table: Table  # its bias not yet summed over what shares an entry
 
 
-def soften(plan: Plan, x: Tile, top: Array, total: Array) -> tuple[Array, Array, Array, Array]:
+def soften(plan: Plan, x: Tile, so_far: Sums) -> tuple[Sums, Array, Array]:
   """One step of the online softmax, with this tile's keys.
 
-  Args:
-    plan: the sizes.
-    x: the tile.
-    top: see `Running`.
-    total: likewise.
-
   Returns:
-    The new `top` and `total`; by how much the output so far fades; and what is added to it then.
+    What is known now; by how much the output so far fades; and what is added to it then.
   """
   logits = _scores(plan, x, _content(plan, x))
-  old, top = top, jnp.maximum(top, logits.max(-1))
+  top = jnp.maximum(so_far.top, logits.max(-1))
   weights = jnp.exp(logits - top[..., None])  # 0 where unseen: `top` is far above UNSEEN
-  fade = jnp.exp(old - top)
-  total = total * fade + weights.sum(-1)
+  fade = jnp.exp(so_far.top - top)
+  total = so_far.total * fade + weights.sum(-1)
   if plan.rules.dropout_rate:
     weights = weights * _kept(plan, x)
   more = jnp.einsum('bkts,bkes->bkte', _by_key_head(plan, x, weights), wide(x.v))
   if plan.scheme.values:
     more = more + _values(plan, x, weights)
-  return top, total, fade.reshape(*more.shape[:3], 1), more
+  return Sums(top, total), fade.reshape(*more.shape[:3], 1), more
 
 
 def cotangents(plan: Plan, x: Tile, rows: Rows) -> Cotangents:
