@@ -221,7 +221,7 @@ def _grouped_back(plan: Plan, parts: groups.Groups, x: Tiles, rows: Rows):
     zip((x.q_side, x.k_side), d_sides, strict=True),
     zip(d_table, x.table, strict=True),
   )
-  d_sides = [groups.side_joined(parts, of, found) for of, found in sides]
+  d_sides = [groups.side_joined(plan, parts, of, found) for of, found in sides]
   d_heads = [groups.joined(parts, leaf) for leaf in d_heads]
   d_table = Table(*(groups.summed(parts, leaf, of) for leaf, of in tables))
   return (jax.tree.map(lambda leaf: leaf.sum(0), d_params), *d_sides), *d_heads, d_table

@@ -127,8 +127,8 @@ def tiles_of(plan: Plan, groups: Groups, group: Any, x: Tiles) -> Tiles:
     v=cut.both(x.v, 1),
     relative=cut.both(x.relative, 1, groups.shared),
     table=Table(*(cut.heads(part, 0, groups.shared) for part in x.table)),
-    q_side=_side(cut, x.q_side, groups.shared),
-    k_side=_side(cut, x.k_side, 1),
+    q_side=_side(plan, cut, x.q_side, groups.shared),
+    k_side=_side(plan, cut, x.k_side, 1),
     mask=cut.both(x.mask, 2, groups.shared),
     sinks=cut.heads(x.sinks, 0, groups.shared),
     dropout_key=x.dropout_key,
@@ -136,8 +136,10 @@ def tiles_of(plan: Plan, groups: Groups, group: Any, x: Tiles) -> Tiles:
   )
 
 
-def _side(cut: '_Cut', side: Side, shared: int) -> Side:
-  """One side of a group: its heads of the raw ones, and its rows of what all heads share."""
+def _side(plan: Plan, cut: '_Cut', side: Side, shared: int) -> Side:
+  """One side of a group: its rows of what all heads share, and its heads of the raw ones."""
+  if not _inside(plan.scheme):
+    side = without(side, 'raw', 'pos', 'at')
   raw = cut.heads(cut.rows(side.raw, 1), 3, shared)
   own = jax.tree.map(lambda leaf: cut.rows(leaf, 1), without(side, 'raw', 'index'))
   return own._replace(raw=raw, index=side.index)
@@ -182,14 +184,19 @@ def joined(groups: Groups, x: Any) -> Any:
   return x.reshape(tiles, groups.batch, -1, *x.shape[5:])
 
 
-def side_joined(groups: Groups, of: Side, found: list[Array | None]) -> list[Array | None]:
+def side_joined(
+  plan: Plan, groups: Groups, of: Side, found: list[Array | None]
+) -> list[Array | None]:
   """The cotangents of the floats of a side, from those of the groups.
 
   Args:
+    plan: of all.
     groups: how rows and heads are grouped.
     of: the side of all.
     found: of each group, with a first axis of groups.
   """
+  if not _inside(plan.scheme):
+    return jax.tree.map(lambda x: jnp.zeros_like(wide(x)), split(of)[0])
   tree = jax.tree.structure(of)
   side = tree.unflatten(found)
 
