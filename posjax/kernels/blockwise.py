@@ -217,10 +217,8 @@ def _grouped_back(plan: Plan, parts: groups.Groups, x: Tiles, rows: Rows):
     return groups.params_back(plan, parts, group, x.params, d_params), d_sides, d_heads, d_table
 
   d_params, d_sides, d_heads, d_table = groups.each(parts, back)
-  sides, tables = (
-    zip((x.q_side, x.k_side), d_sides, strict=True),
-    zip(d_table, x.table, strict=True),
-  )
+  sides = zip((x.q_side, x.k_side), d_sides, strict=True)
+  tables = zip(d_table, x.table, strict=True)
   d_sides = [groups.side_joined(plan, parts, of, found) for of, found in sides]
   d_heads = [groups.joined(parts, leaf) for leaf in d_heads]
   d_table = Table(*(groups.summed(parts, leaf, of) for leaf, of in tables))
