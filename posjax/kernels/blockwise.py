@@ -211,18 +211,20 @@ def _grouped_back(plan: Plan, parts: groups.Groups, x: Tiles, rows: Rows):
   """What `_sweep_back` returns, group by group."""
   one = groups.plan_of(plan, parts)
 
-  def back(group):
+  def back(so_far, group):
     tiles, these = groups.tiles_of(plan, parts, group, x), groups.rows_of(parts, group, rows)
     (d_params, *d_sides), *d_heads, d_table = _sweep_back(one, tiles, these)
-    return groups.params_back(plan, parts, group, x.params, d_params), d_sides, d_heads, d_table
+    so_far = groups.params_back(plan, parts, group, x.params, so_far, d_params)
+    return so_far, (d_sides, d_heads, d_table)
 
-  d_params, d_sides, d_heads, d_table = groups.each(parts, back)
+  start = _zeros(split(x.params)[0])
+  d_params, (d_sides, d_heads, d_table) = groups.each_adding(parts, back, start)
   sides = zip((x.q_side, x.k_side), d_sides, strict=True)
   tables = zip(d_table, x.table, strict=True)
   d_sides = [groups.side_joined(plan, parts, of, found) for of, found in sides]
   d_heads = [groups.joined(parts, leaf) for leaf in d_heads]
   d_table = Table(*(groups.summed(parts, leaf, of) for leaf, of in tables))
-  return (jax.tree.map(lambda leaf: leaf.sum(0), d_params), *d_sides), *d_heads, d_table
+  return (d_params, *d_sides), *d_heads, d_table
 
 
 def _sweep_back(plan: Plan, x: Tiles, rows: Rows):

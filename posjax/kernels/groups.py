@@ -17,7 +17,7 @@ from jaxtyping import Array
 from posjax.border import Side
 from posjax.kernels.distances import Table
 from posjax.kernels.operands import Tiles, without
-from posjax.kernels.tiles import Plan, Rows, join, split, wide
+from posjax.kernels.tiles import Plan, Rows, join, split, sums, wide
 from posjax.scheme import Params, Scheme, declares
 
 _PAIRS = 2**16  # of a tile, in the cache of one core; measured, see RESULTS.md
@@ -94,6 +94,11 @@ def each(groups: Groups, run: Callable[[Any], Any]) -> Any:
   return lax.map(run, jnp.arange(groups.number))
 
 
+def each_adding(groups: Groups, run: Callable[[Any, Any], tuple[Any, Any]], start: Any) -> Any:
+  """The last sum, and leaves [groups, ...], of `run(sum so far, group)` one after the other."""
+  return lax.scan(run, start, jnp.arange(groups.number))
+
+
 def plan_of(plan: Plan, groups: Groups) -> Plan:
   """The plan of one group."""
   return plan._replace(heads=groups.heads * groups.shared)
@@ -108,13 +113,15 @@ def params_of(plan: Plan, groups: Groups, group: Any, params: Params) -> Params:
 
 
 def params_back(
-  plan: Plan, groups: Groups, group: Any, params: Params, found: list[Array | None]
+  plan: Plan, groups: Groups, group: Any, params: Params, so_far: list, found: list
 ) -> list[Array | None]:
-  """The cotangents of the floats of all parameters, from those of `params_of` of one group."""
+  """Cotangents of the floats of all parameters so far, and those of `params_of` of one group."""
+  if plan.scheme.of_heads is None:
+    return so_far
   floats, others = split(params)
   tree = jax.tree.structure(params)
   part = lambda floats: split(params_of(plan, groups, group, join(tree, floats, others)))[0]
-  return jax.vjp(part, jax.tree.map(wide, floats))[1](found)[0]
+  return sums(so_far, jax.vjp(part, jax.tree.map(wide, floats))[1](found)[0])
 
 
 def tiles_of(plan: Plan, groups: Groups, group: Any, x: Tiles) -> Tiles:

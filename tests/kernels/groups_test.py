@@ -125,3 +125,13 @@ def test_one_cpu_holds_what_the_caches_of_its_cores_hold(monkeypatch):
   assert groups.budget() == 4 * 256 * 256
   monkeypatch.setattr(jax, 'default_backend', lambda: 'gpu')
   assert groups.budget() is None
+
+
+def test_parameters_that_tiles_do_not_read_are_not_kept_for_each_group(monkeypatch):
+  found = numbers(monkeypatch, 1)
+  case = Case('learned(50_000)+alibi', batch=(4,))
+  out = lambda params: case.out('blockwise', case.q, case.k, case.v, params, causal=True).sum()
+  compiled = jax.jit(jax.grad(out)).lower(case.params).compile()
+  table = sum(x.nbytes for x in jax.tree.leaves(case.params))
+  assert compiled.memory_analysis().temp_size_in_bytes < 2 * table
+  assert set(found) == {8}
