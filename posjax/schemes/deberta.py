@@ -173,6 +173,13 @@ def _of_positions(k, queries):
   return jnp.einsum('bshd,nhd->bhsn', ungroup(k, queries.shape[-2]), queries)
 
 
+def _of_heads(params, first, count, shared):
+  """The position keys and queries, as prepared, that some query heads meet."""
+  parts = {'keys': (first // shared, count // shared), 'queries': (first, count)}
+  cut = jax.lax.dynamic_slice_in_dim
+  return {name: cut(table, *parts[name], axis=1) for name, table in params.items()}
+
+
 def layer_norm(
   x: Float[Array, '*shape M'],
   scale: Float[Array, ' M'],
@@ -280,17 +287,12 @@ def scheme(
       logits = logits + added(rows, alike, every, params['queries'], k)
     return logits
 
-  def of_heads(params, first, count, shared):
-    cut = lambda table, first, count: jax.lax.dynamic_slice_in_dim(table, first, count, axis=1)
-    made = {'keys': cut(params['keys'], first // shared, count // shared)} if c2p else {}
-    return made | ({'queries': cut(params['queries'], first, count)} if p2c else {})
-
   return Scheme(
     init_model=init_model,
     init=init,
     prepare=prepare,
     query=query,
     logits=logits,
-    of_heads=of_heads,
+    of_heads=_of_heads,
     axes=1,
   )

@@ -22,9 +22,12 @@ def small_tiles(monkeypatch):
 
 def numbers(monkeypatch, budget):
   """How many groups there were, each time that heads were grouped."""
-  found, each = [], groups.each
+  found = []
   monkeypatch.setattr(groups, 'budget', lambda: budget)
-  monkeypatch.setattr(groups, 'each', lambda of, run: found.append(of.number) or each(of, run))
+  for name in ('each', 'each_adding'):  # forward, and backward
+    run = getattr(groups, name)
+    counted = lambda of, *rest, run=run: found.append(of.number) or run(of, *rest)
+    monkeypatch.setattr(groups, name, counted)
   return found
 
 
