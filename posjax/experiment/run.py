@@ -120,9 +120,11 @@ def run(prepared: Setup) -> Result | None:
           record.write(done, eval_loss=score.loss, eval_accuracy=score.accuracy)
           bar.say(f'step {done:>6}: held out {report.stated(task, score.loss)}')
           clock, tokens = time.monotonic(), 0
-        if stopped() or done % config.checkpoint_every == 0 or done == config.steps:
+        stopping = stopped()  # read once a step: a signal may come at any moment
+        if stopping or done % config.checkpoint_every == 0 or done == config.steps:
           checkpoint.save(checkpoints, done, state, data)
-        if stopped() and done < config.steps:
+        if stopping and done < config.steps:
+          checkpoints.wait_until_finished()
           bar.say(f'stopped after step {done}, and saved: the same command resumes')
           return None
   return finish(prepared, state)

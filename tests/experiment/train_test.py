@@ -1,5 +1,6 @@
 """train.py as people run it: it learns, resumes bit for bit, and says what is wrong."""
 
+import contextlib
 import functools
 import json
 import os
@@ -21,7 +22,7 @@ ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT))
 
 from configs import algorithmic, default  # noqa: E402
-from posjax.experiment import sharding  # noqa: E402
+from posjax.experiment import interrupt, run, sharding  # noqa: E402
 from train import setup, train  # noqa: E402
 
 slow = functools.partial(pytest.param, marks=pytest.mark.slow)
@@ -144,6 +145,29 @@ def test_an_interrupted_run_saves_and_says_how_to_resume(tmp_path):
   saved = max(int(folder.name) for folder in (tmp_path / 'run' / 'checkpoints').iterdir())
   assert saved == max(losses(tmp_path / 'run'))
   assert saved >= 7
+
+
+def test_a_signal_right_after_it_was_asked_for_stops_the_next_step_and_that_one_is_saved(
+  tmp_path, monkeypatch, capsys
+):
+  """The real signal; no save is due before step 5, so that only a stop can save."""
+
+  @contextlib.contextmanager
+  def signalled():
+    with interrupt.interrupts() as stopped:
+
+      def ask():
+        answer = stopped()
+        signal.raise_signal(signal.SIGTERM)
+        return answer
+
+      yield ask
+
+  monkeypatch.setattr(run, 'interrupts', signalled)
+  assert train(small(), tmp_path) is None
+  assert 'stopped after step 2, and saved' in capsys.readouterr().out
+  assert [folder.name for folder in (tmp_path / 'checkpoints').iterdir()] == ['2']
+  assert list(losses(tmp_path)) == [1, 2]
 
 
 def first_losses(config: ConfigDict, workdir: Path) -> list[float]:

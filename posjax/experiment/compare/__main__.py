@@ -83,8 +83,8 @@ def plan(config: ConfigDict, folder: Path, values: flags.FlagValues) -> Plan:
   return Plan(grid, mine, baseline, rules, folder, folder / name, values.processes)
 
 
-def work(todo: Plan) -> bool:
-  """Runs what has not finished yet; False if it was interrupted.
+def work(todo: Plan) -> None:
+  """Runs what has not finished yet, until it ends or is interrupted.
 
   Raises:
     Busy: if another process works here.
@@ -106,14 +106,15 @@ def work(todo: Plan) -> bool:
         grid.tick(now)
 
       ends = run_all(left, todo.folder, todo.processes, held, stopped, tick)
+      ended = 0
       with contextlib.closing(ends):
         for end in ends:
           if 'stopped' not in end.row:
             keep(todo, end)
+            ended += 1
             grid.ended(end, [cell for cell in running if cell.id != end.cell.id])
-      if stopped():
+      if ended < len(left):
         grid.say('stopped, and saved: the same command resumes')
-      return not stopped()
 
 
 def keep(todo: Plan, end: Ended) -> None:
