@@ -2,11 +2,11 @@
 
 import json
 import os
-import resource
 import signal
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -18,9 +18,10 @@ GRID = ('--schemes=none,rope', '--seeds=2')
 MACHINE = ('tokens_per_second', 'seconds')  # what differs from run to run
 
 
-def start(folder: Path, *arguments: str, **options) -> subprocess.Popen:
+def start(folder: Path, *arguments: str, within: Sequence[str] = (), **options) -> subprocess.Popen:
+  """A real second process, run by the command `within` if there is one."""
   return subprocess.Popen(
-    [*COMMAND, CONFIG, f'--workdir={folder}', *arguments],
+    [*within, *COMMAND, CONFIG, f'--workdir={folder}', *arguments],
     cwd=ROOT,
     env={**os.environ, 'JAX_ENABLE_COMPILATION_CACHE': 'true', 'XLA_FLAGS': ''},
     text=True,
@@ -152,8 +153,8 @@ def test_without_room_there_is_one_sentence_and_no_result_is_lost(tmp_path):
   """A real limit of the size of files, under which no checkpoint fits."""
   finish(start(tmp_path, '--schemes=none', '--seeds=1'))
   before = (tmp_path / 'results.jsonl').read_text()
-  limit = lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, 20_000))
-  shown = finish(start(tmp_path, *GRID, preexec_fn=limit), status=1)
+  limited = ('sh', '-c', 'ulimit -f 20; exec "$@"', 'sh')  # blocks of 512 or 1024 bytes
+  shown = finish(start(tmp_path, *GRID, within=limited), status=1)
   assert 'had no room on the disk' in shown
   assert 'the same command goes on' in shown
   assert 'Traceback' not in shown
