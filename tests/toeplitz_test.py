@@ -5,8 +5,8 @@ import numpy as np
 import pytest
 
 from posjax import toeplitz
+from tests.draws import DRAW
 
-DRAW = np.random.default_rng(0)
 SIZES = pytest.mark.parametrize(('queries', 'keys'), [(1, 1), (1, 4), (4, 4), (3, 7), (8, 2)])
 
 

@@ -19,7 +19,7 @@ from posjax.experiment import checkpoint, sharding
 from posjax.experiment.evaluation import evaluate
 from posjax.experiment.models.transformer import Transformer
 from posjax.experiment.tasks import get_task
-from tests.experiment.train_test import finish, losses, start
+from tests.experiment.runs import finish, losses, start
 from train import setup, train
 
 MODEL = {'num_layers': 2, 'width': 16, 'num_heads': 2}

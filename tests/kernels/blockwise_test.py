@@ -13,10 +13,10 @@ import pytest
 import posjax
 from posjax import attention
 from posjax.kernels import blockwise, groups
+from tests.draws import DRAW
 from tests.loops import error
 
 HEADS, KV_HEADS, WIDTH = 4, 2, 8
-DRAW = np.random.default_rng(0)
 
 
 by_hand = functools.partial(pytest.param, marks=pytest.mark.slow)

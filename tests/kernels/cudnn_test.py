@@ -10,9 +10,9 @@ import pytest
 
 import posjax
 from posjax.kernels import cudnn
+from tests.draws import DRAW
 from tests.loops import error
 
-DRAW = np.random.default_rng(3)
 HEADS, WIDTH, LENGTH = 4, 16, 11
 
 
@@ -61,7 +61,7 @@ def test_it_is_asked_for_the_same_attention(pretended, options):
 
 
 SEGMENTS = jnp.asarray(np.repeat([1, 2], [5, 6]))
-SHUFFLED = jnp.asarray(DRAW.permutation(LENGTH))
+SHUFFLED = jnp.asarray(np.random.default_rng(3).permutation(LENGTH))
 REFUSED = {
   'other ids': {'causal': True, 'q_pos': SHUFFLED, 'k_pos': SHUFFLED},
   'queries that are not the keys': {'causal': True, 'q_pos': jnp.arange(LENGTH) + 9},

@@ -8,7 +8,8 @@ import pytest
 import posjax
 from posjax.kernels import blockwise, groups
 from posjax.scheme import Scheme
-from tests.kernels.blockwise_test import DRAW, Case, same, sizes
+from tests.draws import DRAW
+from tests.kernels.blockwise_test import Case, same, sizes
 from tests.loops import error
 
 HEAD = 4 * 8 * 2  # pairs of a tile, for one key head and its two query heads

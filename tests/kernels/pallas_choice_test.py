@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 from posjax.kernels import blockwise, fused
-from tests.kernels.small import DRAW, HEADS, WIDTH, Case, Small
+from tests.draws import DRAW
+from tests.kernels.small import HEADS, WIDTH, Case, Small
 from tests.loops import error
 
 

@@ -11,8 +11,9 @@ import numpy as np
 import pytest
 
 from posjax.kernels import blockwise, fused
+from tests.draws import DRAW
 from tests.kernels.blockwise_test import largest
-from tests.kernels.small import DRAW, Case, Small
+from tests.kernels.small import Case, Small
 from tests.loops import error
 
 BIASES = [

@@ -7,8 +7,8 @@ import pytest
 from posjax.border import Rules
 from posjax.kernels import ranges, table
 from posjax.kernels.flash import Tokens
+from tests.draws import DRAW
 
-DRAW = np.random.default_rng(0)
 QUERIES, KEYS = 4, 2  # of a block
 
 

@@ -2,13 +2,12 @@
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 
 import posjax
 from posjax.kernels import gpu_kernels, pallas_gpu, pallas_tpu, tpu_kernels
+from tests.draws import DRAW
 
 HEADS, KV_HEADS, WIDTH = 4, 2, 8
-DRAW = np.random.default_rng(0)
 
 
 class Small:

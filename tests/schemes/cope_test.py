@@ -9,9 +9,9 @@ import pytest
 import posjax
 from posjax.schemes import cope
 from tests import loops
+from tests.draws import DRAW
 
 GOLDEN = np.load(Path(__file__).parents[1] / 'golden' / 'cope.npz')
-NORMAL = np.random.default_rng(0).normal
 
 
 @functools.partial(jax.jit, static_argnums=3, static_argnames='causal')
@@ -21,7 +21,7 @@ def attend(q, k, v, scheme, params, **how):
 
 
 def _random(*shape):
-  return jnp.asarray(NORMAL(size=shape), jnp.float32)
+  return jnp.asarray(DRAW.normal(size=shape), jnp.float32)
 
 
 def _heads(queries=6, keys=6, heads=4, kv_heads=2):
@@ -61,7 +61,7 @@ def test_without_a_causal_mask_all_later_keys_count():
 
 def test_only_keys_that_are_seen_count():
   (q, k, v), table = _heads(), _random(5, 4)
-  mask = np.array(NORMAL(size=(2, 4, 6, 6)) > -0.5)
+  mask = np.array(DRAW.normal(size=(2, 4, 6, 6)) > -0.5)
   segments = np.array([[1, 1, 1, 2, 2, 2], [0, 0, 1, 1, 1, 0]])
   same = (segments[:, :, None] == segments[:, None]) & (segments != 0)[:, None]
   given = {'mask': jnp.asarray(mask), 'q_segments': segments, 'k_segments': segments}

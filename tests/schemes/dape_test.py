@@ -9,9 +9,9 @@ import posjax
 from posjax.scheme import Scheme
 from posjax.schemes import alibi, dape, t5
 from tests import loops
+from tests.draws import DRAW
 
 DIMS = posjax.Dims(16, 4, 4, 2)
-NORMAL = np.random.default_rng(0).normal
 
 
 @functools.partial(jax.jit, static_argnums=3, static_argnames='causal')
@@ -20,7 +20,7 @@ def attend(q, k, v, scheme, params, q_pos, k_pos, causal=False):
 
 
 def _random(*shape):
-  return jnp.asarray(NORMAL(size=shape), jnp.float32)
+  return jnp.asarray(DRAW.normal(size=shape), jnp.float32)
 
 
 def _heads(queries=5, keys=6):

@@ -9,10 +9,10 @@ import pytest
 import posjax
 from posjax.schemes import deberta
 from tests import loops
+from tests.draws import DRAW
 
 GOLDEN = np.load(Path(__file__).parents[1] / 'golden' / 'deberta.npz')
 DIMS = posjax.Dims(6, 4, 4, 2)
-NORMAL = np.random.default_rng(0).normal
 
 
 @functools.partial(jax.jit, static_argnums=3)
@@ -36,12 +36,14 @@ def _parameters(scheme, dims=DIMS):
   leaves, tree = jax.tree.flatten(
     jax.eval_shape(lambda: posjax.init(scheme, jax.random.key(0), dims))
   )
-  return jax.tree.unflatten(tree, [jnp.asarray(NORMAL(size=x.shape) / 2, x.dtype) for x in leaves])
+  return jax.tree.unflatten(
+    tree, [jnp.asarray(DRAW.normal(size=x.shape) / 2, x.dtype) for x in leaves]
+  )
 
 
 def _heads(dims=DIMS, queries=5, keys=7):
   shapes = (queries, dims.num_heads), *[(keys, dims.num_kv_heads)] * 2
-  return [jnp.asarray(NORMAL(size=(2, *s, dims.head_dim)), jnp.float32) for s in shapes]
+  return [jnp.asarray(DRAW.normal(size=(2, *s, dims.head_dim)), jnp.float32) for s in shapes]
 
 
 def _delta(i, j, k):
@@ -196,7 +198,7 @@ def test_a_table_of_zeros_is_content_over_the_root_of_the_terms(terms):
 
 def test_with_the_contents_own_projections_a_position_is_a_token():
   # share_att_key: a constant table row is then a token that every content meets twice.
-  x, row, w_q, w_k = (NORMAL(size=s) / 2 for s in ((2, 5, 6), (6,), (6, 4, 4), (6, 4, 4)))
+  x, row, w_q, w_k = (DRAW.normal(size=s) / 2 for s in ((2, 5, 6), (6,), (6, 4, 4), (6, 4, 4)))
   q, k = (np.einsum('btm,mhd->bthd', x, w) for w in (w_q, w_k))
   params = {'table': np.tile(row, (4, 1)), 'w_q': w_q, 'w_k': w_k, 'b_q': np.zeros((4, 4))}
   params, *heads = jax.tree.map(lambda x: jnp.asarray(x, jnp.float32), [params, q, k])

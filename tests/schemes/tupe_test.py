@@ -8,9 +8,9 @@ import pytest
 import posjax
 from posjax.schemes import t5, tupe
 from tests import loops
+from tests.draws import DRAW
 
 DIMS = posjax.Dims(6, 4, 4, 2)
-NORMAL = np.random.default_rng(0).normal
 
 
 @functools.partial(jax.jit, static_argnums=3)
@@ -27,12 +27,14 @@ def _shapes(scheme, dims=DIMS):
 
 def _parameters(scheme):
   """Random numbers of size 1/2 in place of the small initial ones."""
-  return jax.tree.map(lambda x: jnp.asarray(NORMAL(size=x.shape) / 2, x.dtype), _shapes(scheme))
+  return jax.tree.map(
+    lambda x: jnp.asarray(DRAW.normal(size=x.shape) / 2, x.dtype), _shapes(scheme)
+  )
 
 
 def _heads(queries=5, keys=7, kv_heads=2):
   shapes = (queries, 4), *[(keys, kv_heads)] * 2
-  return [jnp.asarray(NORMAL(size=(2, *shape, 4)), jnp.float32) for shape in shapes]
+  return [jnp.asarray(DRAW.normal(size=(2, *shape, 4)), jnp.float32) for shape in shapes]
 
 
 IDS = np.array([[3, 0, 9, 4, 4], [0, 1, 2, 3, 0]]), np.array([[0, 3, 4, 5, 8, 9, 1]] * 2)

@@ -1,0 +1,64 @@
+"""Runs for tests: a small config, train.py in a process of its own, and the losses it wrote."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+from ml_collections import ConfigDict
+
+from configs import default
+
+ROOT = Path(__file__).parents[2]
+
+
+def small(**changes) -> ConfigDict:
+  """The default, at a size for tests; '.' in a key descends."""
+  config = default.get_config()
+  settings = {
+    'steps': 12,
+    'batch_size': 8,
+    'log_every': 1,
+    'eval_every': 6,
+    'checkpoint_every': 5,
+    'task.length': 32,
+    'task.eval_tokens': 1024,
+    'task.eval_factors': (1, 4),
+    'task.sample_length': 8,
+    'model.num_layers': 2,
+    'model.width': 32,
+    'model.num_heads': 4,
+    'optimizer.warmup_steps': 2,
+  }
+  config.update_from_flattened_dict({**settings, **changes})
+  return config
+
+
+def losses(workdir: Path) -> dict[int, float]:
+  rows = [json.loads(line) for line in (workdir / 'metrics.jsonl').read_text().splitlines()]
+  return {row['step']: row['loss'] for row in rows if 'loss' in row}
+
+
+def start(workdir: Path, cache: Path, *flags: str, **options) -> subprocess.Popen:
+  """A real second process; processes with one cache compile each program once."""
+  compiled = {
+    'JAX_ENABLE_COMPILATION_CACHE': 'true',
+    'JAX_COMPILATION_CACHE_DIR': str(cache),
+    'JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS': '0',
+  }
+  flags = flags or ('--config=tests/experiment/small_config.py',)
+  return subprocess.Popen(
+    [sys.executable, 'train.py', f'--workdir={workdir}', *flags],
+    cwd=ROOT,
+    env={**os.environ, **compiled, 'XLA_FLAGS': ''},
+    text=True,
+    **{'stdout': subprocess.PIPE, 'stderr': subprocess.PIPE, **options},
+  )
+
+
+def finish(process: subprocess.Popen) -> str:
+  """What it printed; it must have gone well."""
+  out, error = process.communicate(timeout=300)
+  assert process.returncode == 0, error
+  return out
