@@ -127,7 +127,7 @@ def draw(
   figure = Figure(figsize=(13, 4), layout='constrained')
   figure.suptitle(title)
   steps, lengths, positions = figure.subplots(1, 3)
-  _draw_steps(steps, task, rows)
+  _draw_steps(steps, task, rows, scores)
   _draw_lengths(lengths, task, scores)
   _draw_positions(positions, task, scores)
   for axes in (steps, lengths, positions):
@@ -136,9 +136,11 @@ def draw(
   figure.savefig(path, dpi=120)
 
 
-def _draw_steps(axes, task: Task, rows) -> None:
+def _draw_steps(axes, task: Task, rows, scores: Sequence[Score]) -> None:
   train = [(row['step'], row['loss']) for row in rows if row.get('loss') is not None]
   held_out = [(row['step'], row['eval_loss']) for row in rows if row.get('eval_loss') is not None]
+  if train and math.isfinite(scores[0].loss):
+    held_out.append((train[-1][0], scores[0].loss))
   if train:
     axes.plot(*zip(*train, strict=True), label='training', alpha=0.7)
   if held_out:

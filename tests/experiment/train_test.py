@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from matplotlib.figure import Figure
 from ml_collections import ConfigDict
 
 import posjax
@@ -35,6 +36,16 @@ def test_a_run_learns_and_returns_all_that_it_learned(tmp_path, capsys):
   assert 'sha256' in shown
   tokens = jnp.zeros((1, 4), jnp.int32)
   assert np.isfinite(result.model(tokens, jnp.arange(4))).all()
+
+
+def test_the_held_out_curve_of_the_picture_ends_with_the_final_score(tmp_path, monkeypatch):
+  drawn = []
+  monkeypatch.setattr(Figure, 'savefig', lambda figure, *args, **options: drawn.append(figure))
+  result = train(small(), tmp_path)
+  curves = {line.get_label(): line.get_xydata() for line in drawn[0].axes[0].get_lines()}
+  evaluated = [row['eval_loss'] for row in result.history if 'eval_loss' in row]
+  expected = [(6, evaluated[0]), (12, result.scores[0].loss)]
+  np.testing.assert_allclose(curves['held out, training length'], expected)
 
 
 def test_beyond_a_learned_table_there_is_a_word_and_no_crash(tmp_path, capsys):
