@@ -67,7 +67,8 @@ def attend(
     window: how many tokens back a query sees, itself included; and, unless causal, forward.
     logit_cap: bounds what enters the softmax: cap * tanh(logits / cap).
     sinks: one logit per head that takes its share of the softmax and gives no value.
-    scale: factor of q . k; by default 1/sqrt(D) of the incoming width.
+    scale: factor of q . k; by default 1/sqrt(D) of the incoming width. What a scheme adds to it
+      at `logits` (`shaw`), or puts in its place (`xpos`), has a factor of its own.
     dropout_rate: share of the weights that are dropped, in [0, 1).
     dropout_key: random key; dropout needs one.
     implementation: how to compute it, never what. 'dense': all logits at once. 'blockwise': in

@@ -67,7 +67,8 @@ class Attention(nnx.Module):
     sinks: whether each head learns a logit that takes its share of the softmax.
     use_bias: whether the projections have biases.
     dropout_rate: share of the attention weights dropped in calls that give a `dropout_key`.
-    scale: factor of q . k; by default 1/sqrt(D).
+    scale: factor of q . k; by default 1/sqrt(D). What a scheme adds to it at `logits` (`shaw`), or
+      puts in its place (`xpos`), has a factor of its own.
     dtype: to compute the projections in; by default that of input and weights.
     param_dtype: of the weights. The scheme makes its own parameters, float32.
     kernel_init: of the projections.
