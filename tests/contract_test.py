@@ -70,28 +70,9 @@ FORMS = [
   *('tupe(untie_cls=True, num_buckets=8)', 'rope+transformer_xl(max_distance=3)'),
 ]
 by_hand = functools.partial(pytest.param, marks=pytest.mark.slow)
-# Schemes that differ from another one in numbers alone; their own tests are always run.
-VARIANTS = {
-  *('ntk', 'dynamic_ntk', 'yarn', 'longrope', 'llama3', 'partial', 'interpolated', 'power_law'),
-  *('laplace', 'swin_continuous', 'complex_vanilla', 'position_only', 'mrope'),
-}
-SUBJECTS = [
-  *(by_hand(line) if line.partition('(')[0] in VARIANTS else line for line in LINES),
-  *CHAINS,
-  *map(by_hand, FORMS),
-]
 every_file = pytest.mark.parametrize('name', posjax.names())
-every_scheme = pytest.mark.parametrize('name', SUBJECTS)
-# What takes seconds to compile is always tested on one scheme of each kind, and on all by hand.
-KINDS = {
-  *('alibi', 't5', 'fire', 'shaw', 'transformer_xl', 'rope', 'sinusoidal', 'complex_order', 'cope'),
-  *('dape', 'forgetting'),
-}
-OFTEN = [line if line.partition('(')[0] in KINDS else by_hand(line) for line in LINES]
-line_of_each_kind = pytest.mark.parametrize('line', OFTEN)
-one_of_each_kind = pytest.mark.parametrize(
-  'name', [*OFTEN, CHAINS[0], *map(by_hand, CHAINS[1:] + FORMS)]
-)
+every_line = pytest.mark.parametrize('line', LINES)
+every_scheme = pytest.mark.parametrize('name', [*LINES, *CHAINS, *map(by_hand, FORMS)])
 
 
 # One layer.
@@ -298,7 +279,7 @@ def test_chaining_with_the_identity_changes_nothing(name):
     np.testing.assert_array_equal(run(same)(params, given), run(scheme)(params, given))
 
 
-@one_of_each_kind
+@every_scheme
 def test_chaining_is_associative(name):
   scheme = subject(name).scheme
   second, third = posjax.get('forgetting'), posjax.get('unscaled')
@@ -355,7 +336,7 @@ def answers(make, settings):
   return found
 
 
-@line_of_each_kind
+@every_line
 def test_instances_with_different_arguments_do_not_disturb_each_other(line):
   name = line.partition('(')[0]
   arguments, others = variants(line)
@@ -467,12 +448,11 @@ def engine_is_the_reference(name, monkeypatch, **options):
       assert abs(one - other).max() <= 1e-6 * abs(other).max()
 
 
-@one_of_each_kind
+@every_scheme
 def test_the_engine_gives_what_the_reference_gives_with_all_gradients(name, monkeypatch):
   engine_is_the_reference(name, monkeypatch, window=7)
 
 
-@pytest.mark.slow
 @every_scheme
 def test_the_engine_gives_what_the_reference_gives_where_tokens_see_ahead(name, monkeypatch):
   engine_is_the_reference(name, monkeypatch, causal=False)
@@ -497,7 +477,7 @@ def test_mapped_over_rows_gives_the_batch(name):
   assert error(jax.jit(jax.vmap(row))(given), run(scheme)(params, given)) <= TOLERANCE
 
 
-@one_of_each_kind
+@every_scheme
 def test_eight_devices_give_what_one_gives(name):
   scheme = subject(name).scheme
   params, given = parameters(scheme), inputs(scheme)
@@ -575,7 +555,7 @@ def test_gradients_are_finite_at_equal_ids_and_zero_from_rows_that_see_nothing(n
 # Modules.
 
 
-@one_of_each_kind
+@every_scheme
 def test_nnx_and_linen_give_what_attend_gives(name):
   scheme, given = subject(name).scheme, inputs(subject(name).scheme)
   params = parameters(scheme)

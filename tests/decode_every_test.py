@@ -28,7 +28,6 @@ from tests.contract_test import (
   TOLERANCE,
   by_hand,
   every_scheme,
-  one_of_each_kind,
 )
 from tests.loops import error
 
@@ -118,7 +117,7 @@ def check(name, implementation):
       np.testing.assert_array_equal(found[row, :padding], 0)
 
 
-@one_of_each_kind
+@every_scheme
 def test_prompts_and_single_tokens_padded_or_not_on_a_ring_or_not_are_one_full_pass(name):
   check(name, 'dense')
 
