@@ -3,7 +3,6 @@
 import json
 
 import numpy as np
-import pytest
 
 from configs import default
 from posjax.experiment import sharding, training
@@ -35,13 +34,16 @@ def tiny():
 
 
 def test_a_cell_says_what_its_run_says_and_the_same_when_it_is_run_again(tmp_path):
-  row = run_cell(tiny(), tmp_path)
+  letters = np.random.default_rng(0).choice(list('abcdefghijklmnopqrstuvwxyz '), 60_000)
+  (tmp_path / 'letters.txt').write_text(''.join(letters))
+  config = tiny()
+  config.task.data = f'file:{tmp_path / "letters.txt"}'
+  row = run_cell(config, tmp_path)
   written = json.loads((tmp_path / 'results.json').read_text())['scores']
   assert [score['loss'] for score in row['scores']] == [score['loss'] for score in written]
   assert [(score['length'], score['answers']) for score in row['scores']] == [(16, 16), (64, 4)]
-  assert row['untrained'] == pytest.approx(
-    8.0, abs=0.5
-  )  # bits per byte, of 256 equally likely ones
+  # Bits per byte of 256 equally likely ones, or of random guesses at letters without order.
+  assert 8 < row['untrained'] < 9
   assert row['scores'][0]['loss'] < row['untrained']
   assert [step for step, _ in row['curve']] == [1, 2, 3, 4, 5, 6]
   # Embedding; attention with biases or without; two layers of 4 x width; three norms.
@@ -50,7 +52,7 @@ def test_a_cell_says_what_its_run_says_and_the_same_when_it_is_run_again(tmp_pat
   # Parameters and both moments, float32, are in memory in any case.
   assert row['step_bytes'] > 3 * 4 * row['parameters']
   assert steps_done(tmp_path) == 6
-  again = run_cell(tiny(), tmp_path)
+  again = run_cell(config, tmp_path)
   assert {k: v for k, v in again.items() if k not in MACHINE} == {
     k: v for k, v in row.items() if k not in MACHINE
   }
