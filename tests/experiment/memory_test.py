@@ -1,9 +1,5 @@
 """Language models that remember: on streams, judged by attention length, resumed exactly."""
 
-import json
-import signal
-import subprocess
-import time
 from pathlib import Path
 
 import jax
@@ -19,7 +15,7 @@ from posjax.experiment import checkpoint, sharding
 from posjax.experiment.evaluation import evaluate
 from posjax.experiment.models.transformer import Transformer
 from posjax.experiment.tasks import get_task
-from tests.experiment.runs import finish, losses, start
+from tests.experiment.runs import killed_run_resumes
 from train import setup, train
 
 MODEL = {'num_layers': 2, 'width': 16, 'num_heads': 2}
@@ -196,22 +192,9 @@ def test_a_checkpoint_holds_what_is_remembered_and_the_place_in_the_streams(text
 
 @pytest.mark.slow
 def test_a_killed_run_resumes_to_the_same_losses_bit_for_bit(tmp_path, text):
-  """A real kill -9, at a step that is no checkpoint, with dropout, random ids and new epochs."""
-  whole, killed, cache = tmp_path / 'whole', tmp_path / 'killed', tmp_path / 'cache'
-  flags = ('--config=tests/experiment/small_memory_config.py', f'--config.task.data={text}')
-  finish(start(whole, cache, *flags))
-  quiet = {'stdout': subprocess.DEVNULL, 'stderr': subprocess.DEVNULL}
-  process = start(killed, cache, *flags, **quiet)
-  deadline = time.monotonic() + 240
-  while not (killed / 'checkpoints' / '10').exists() and time.monotonic() < deadline:
-    time.sleep(0.01)
-  process.send_signal(signal.SIGKILL)
-  process.wait()
-  assert len(losses(killed)) < 30, 'the run was over before it could be killed'
-  assert 'resuming after step' in finish(start(killed, cache, *flags))
-  assert losses(killed) == losses(whole)  # json keeps every bit of a float
-  both = [json.loads((run / 'results.json').read_text()) for run in (whole, killed)]
-  assert both[0] == both[1]
+  """With dropout, random ids and new epochs."""
+  config = '--config=tests/experiment/small_memory_config.py'
+  killed_run_resumes(tmp_path, 30, config, f'--config.task.data={text}')
 
 
 @pytest.mark.slow

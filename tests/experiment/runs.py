@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 from ml_collections import ConfigDict
@@ -62,3 +63,26 @@ def finish(process: subprocess.Popen) -> str:
   out, error = process.communicate(timeout=300)
   assert process.returncode == 0, error
   return out
+
+
+def killed_run_resumes(folder: Path, steps: int, *flags: str) -> None:
+  """A real kill -9 at a step that is no checkpoint: what follows is as of a run left alone.
+
+  Args:
+    folder: an empty one.
+    steps: of the run, with a checkpoint after the tenth.
+    flags: of train.py.
+  """
+  whole, killed, cache = folder / 'whole', folder / 'killed', folder / 'cache'
+  finish(start(whole, cache, *flags))
+  process = start(killed, cache, *flags, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+  deadline = time.monotonic() + 240
+  while not (killed / 'checkpoints' / '10').exists() and time.monotonic() < deadline:
+    time.sleep(0.01)
+  process.kill()
+  process.wait()
+  assert len(losses(killed)) < steps, 'the run was over before it could be killed'
+  assert 'resuming after step' in finish(start(killed, cache, *flags))
+  assert losses(killed) == losses(whole)  # json keeps every bit of a float
+  both = [json.loads((run / 'results.json').read_text()) for run in (whole, killed)]
+  assert both[0] == both[1]

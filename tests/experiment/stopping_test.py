@@ -1,13 +1,11 @@
 """A run that is killed, interrupted or over: the same command goes on, and nothing is lost."""
 
 import contextlib
-import json
 import signal
 import subprocess
-import time
 
 from posjax.experiment import interrupt, run
-from tests.experiment.runs import finish, losses, small, start
+from tests.experiment.runs import finish, killed_run_resumes, losses, small, start
 from train import train
 
 
@@ -19,20 +17,8 @@ def test_a_finished_run_reports_again_and_trains_no_more(tmp_path):
 
 
 def test_a_killed_run_resumes_to_the_same_losses_bit_for_bit(tmp_path):
-  """A real kill -9, at a step that is no checkpoint, with dropout, random ids and packing."""
-  whole, killed, cache = tmp_path / 'whole', tmp_path / 'killed', tmp_path / 'cache'
-  finish(start(whole, cache))
-  process = start(killed, cache, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-  deadline = time.monotonic() + 240
-  while not (killed / 'checkpoints' / '10').exists() and time.monotonic() < deadline:
-    time.sleep(0.01)
-  process.send_signal(signal.SIGKILL)
-  process.wait()
-  assert len(losses(killed)) < 40, 'the run was over before it could be killed'
-  assert 'resuming after step' in finish(start(killed, cache))
-  assert losses(killed) == losses(whole)  # json keeps every bit of a float
-  both = [json.loads((run / 'results.json').read_text()) for run in (whole, killed)]
-  assert both[0] == both[1]
+  """With dropout, random ids and packing."""
+  killed_run_resumes(tmp_path, steps=40)
 
 
 def test_an_interrupted_run_saves_and_says_how_to_resume(tmp_path):
