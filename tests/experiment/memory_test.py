@@ -10,12 +10,11 @@ import pytest
 from flax import nnx
 
 import posjax
-from configs import default
 from posjax.experiment import checkpoint, sharding
 from posjax.experiment.evaluation import evaluate
 from posjax.experiment.models.transformer import Transformer
 from posjax.experiment.tasks import get_task
-from tests.experiment.runs import killed_run_resumes
+from tests.experiment import runs
 from train import setup, train
 
 MODEL = {'num_layers': 2, 'width': 16, 'num_heads': 2}
@@ -46,12 +45,10 @@ def make(text, scheme='rope', model=MODEL, **changes):
 
 
 def small(text, **changes):
-  config = default.get_config()
+  """A run on streams."""
   settings = {
     'scheme': 'transformer_xl',
     'steps': 6,
-    'batch_size': 8,
-    'log_every': 1,
     'eval_every': 3,
     'checkpoint_every': 4,
     'task.data': text,
@@ -61,14 +58,10 @@ def small(text, **changes):
     'task.eval_tokens': 64,
     'task.prompt': 'a',
     'task.sample_length': 2,
-    'model.num_layers': 2,
     'model.width': 16,
-    'model.num_heads': 4,
     'model.dropout_rate': 0.1,
-    'optimizer.warmup_steps': 2,
   }
-  config.update_from_flattened_dict({**settings, **changes})
-  return config
+  return runs.small(**{**settings, **changes})
 
 
 @pytest.mark.parametrize(
@@ -194,7 +187,7 @@ def test_a_checkpoint_holds_what_is_remembered_and_the_place_in_the_streams(text
 def test_a_killed_run_resumes_to_the_same_losses_bit_for_bit(tmp_path, text):
   """With dropout, random ids and new epochs."""
   config = '--config=tests/experiment/small_memory_config.py'
-  killed_run_resumes(tmp_path, 30, config, f'--config.task.data={text}')
+  runs.killed_run_resumes(tmp_path, 30, config, f'--config.task.data={text}')
 
 
 @pytest.mark.slow

@@ -111,7 +111,9 @@ def test_what_heads_share_of_a_side_gets_the_gradient_of_all(rows, monkeypatch):
   assert set(found) == {8}
 
 
-@pytest.mark.parametrize('line', ['cope', 'cosine+shaw(max_distance=4)'])
+@pytest.mark.parametrize(
+  'line', ['cope', 'cosine+shaw(max_distance=4)', 'shaw+fire(threshold=4.0, width=8)']
+)
 def test_what_computes_with_all_heads_gets_all(line, monkeypatch):
   found = numbers(monkeypatch, 1)
   same(Case(line), causal=True)

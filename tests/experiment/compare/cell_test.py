@@ -4,40 +4,34 @@ import json
 
 import numpy as np
 
-from configs import default
 from posjax.experiment import sharding, training
 from posjax.experiment.compare.cell import CURVE, _curve, run_cell, steps_done
 from posjax.experiment.run import setup
-from tests.experiment import small_grid
+from tests.experiment import runs, small_grid
 
 MACHINE = ('tokens_per_second', 'seconds')
 
 
-def tiny():
-  """Language modelling in seconds."""
-  config = default.get_config()
-  small = {
+def tiny(data):
+  """Language modelling in seconds, on a text."""
+  smaller = {
     'steps': 6,
     'batch_size': 4,
-    'log_every': 1,
+    'task.data': data,
     'task.length': 16,
     'task.eval_tokens': 256,
-    'task.eval_factors': (1, 4),
     'task.sample_length': 2,
     'model.num_layers': 1,
     'model.width': 16,
     'model.num_heads': 2,
-    'optimizer.warmup_steps': 2,
   }
-  config.update_from_flattened_dict(small)
-  return config
+  return runs.small(**smaller)
 
 
 def test_a_cell_says_what_its_run_says_and_the_same_when_it_is_run_again(tmp_path):
   letters = np.random.default_rng(0).choice(list('abcdefghijklmnopqrstuvwxyz '), 60_000)
   (tmp_path / 'letters.txt').write_text(''.join(letters))
-  config = tiny()
-  config.task.data = f'file:{tmp_path / "letters.txt"}'
+  config = tiny(f'file:{tmp_path / "letters.txt"}')
   row = run_cell(config, tmp_path)
   written = json.loads((tmp_path / 'results.json').read_text())['scores']
   assert [score['loss'] for score in row['scores']] == [score['loss'] for score in written]
