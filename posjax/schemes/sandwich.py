@@ -24,8 +24,6 @@ from posjax.scheme import Scheme
 
 SHIFT_INVARIANT = True
 
-_HELD = 2**16  # distances whose width/2 angles are held at a time
-
 
 def ratios(num_heads: int) -> Float[np.ndarray, ' H']:
   """What the bias of each head is divided by: 8 h / H, h = 1 .. H.
@@ -65,15 +63,11 @@ def bias(
            [-0.    , -0.2298]], dtype=float32)
   """
   half_angles = frequencies(width, base) / 2
-
-  def total(column):
-    return -2 * jnp.square(jnp.sin(angles(column, half_angles))).sum(-1)
-
-  # A few columns at a time: a compiler may otherwise hold width/2 numbers for each distance.
-  columns = jnp.moveaxis(jnp.atleast_1d(abs(distance)), -1, 0)
-  each = max(1, columns.shape[0] * _HELD // max(1, columns.size))
-  totals = jax.lax.map(total, columns, batch_size=each)
-  totals = jnp.moveaxis(totals, 0, -1).reshape(distance.shape)
+  total = lambda row: -2 * jnp.square(jnp.sin(angles(row, half_angles))).sum(-1)
+  # One row after the other: a compiler may otherwise hold width/2 numbers for each distance.
+  rows = jnp.atleast_1d(abs(distance))
+  rows = rows.reshape(-1, rows.shape[-1])
+  totals = jax.lax.map(total, rows).reshape(distance.shape)
   wide = jnp.result_type(ratios, totals)
   return jnp.einsum('h,...->h...', 1 / ratios.astype(wide), totals.astype(wide))
 

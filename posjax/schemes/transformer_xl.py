@@ -28,7 +28,7 @@ from jaxtyping import Array, Float, Inexact, Num
 
 from posjax.angles import angles, frequencies
 from posjax.heads import product
-from posjax.scheme import Relative, Scheme
+from posjax.scheme import Relative, Scheme, Tiled
 from posjax.schemes import shaw
 from posjax.schemes.rope import rotate
 from posjax.schemes.sinusoidal import encoding
@@ -166,7 +166,7 @@ def _factored(base: float) -> Scheme:
     heads=lambda params, q: _plus(q, params['v']).astype(q.dtype),
     vectors=vectors,
   )
-  return Scheme(query=query, key=key, relative=relative, axes=1)
+  return Scheme(query=query, key=key, tiled=Tiled(relative=relative), axes=1)
 
 
 def _clamped(max_distance: int, base: float) -> Scheme:
