@@ -28,7 +28,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Complex, Float, Inexact, Int, Num
 
-from posjax.angles import frequencies, learned_angles
+from posjax.math.angles import frequencies, learned_angles
 from posjax.scheme import At, Params, Scheme
 from posjax.schemes.learned import lookup
 

@@ -23,7 +23,7 @@ derivatives are backward only.
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Num
 
-from posjax.network import initial
+from posjax.math.network import initial
 from posjax.pieces import relu_network
 from posjax.scheme import Scheme
 

@@ -23,7 +23,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Num
 
-from posjax.angles import angles, learned_angles
+from posjax.math.angles import angles, learned_angles
 from posjax.scheme import Params, Scheme
 
 SHIFT_INVARIANT = False

@@ -19,7 +19,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Num
 
-from posjax.angles import angles, frequencies
+from posjax.math.angles import angles, frequencies
 from posjax.scheme import Scheme
 
 SHIFT_INVARIANT = True
