@@ -2,16 +2,17 @@
 
 bias = (p_m . p_n - width/2) / ratio_h, ratio_h = 8 h / H for the heads h = 1 .. H, where
 p_m . p_n = sum over k of cos(distance w_k), w_k = base^(-2k/width). It has no parameters, is 0 at
-distance 0 and negative elsewhere, and falls like a logarithm, as KERPLE and T5 learn to.
+distance 0 and negative elsewhere, and falls like a logarithm, as the biases of KERPLE and T5 do
+after training.
 
-Computed as -2/ratio_h sum of sin^2(distance w_k / 2), which is the same and in which nothing
-cancels; the angles are exact at every integer distance.
+It is computed as -2/ratio_h sum of sin^2(distance w_k / 2), which is equal, and in which large
+numbers do not cancel. The angles are exact at every integer distance.
 
 Reference: Chi, Fan, Rudnicky, Ramadge 2023, "Dissecting Transformer Length Extrapolation via the
 Lens of Receptive Field Analysis", https://arxiv.org/abs/2212.10356; k = 0 .. width/2 - 1 and the
 division by 8 h / H as in the code of its appendix (the sum of the text has k = 1 .. width/2), and a
-width of 128, free of the model's. That code does not subtract width/2, which a softmax does not
-see. The authors use it under a causal mask; it is symmetric.
+width of 128, which does not depend on the model's. That code does not subtract width/2, which does
+not change a softmax. The authors use the bias under a causal mask; it is symmetric.
 """
 
 import jax
@@ -24,11 +25,11 @@ from posjax.scheme import Scheme
 
 SHIFT_INVARIANT = True
 
-_HELD = 2**16  # distances whose width/2 angles are held at a time
+_AT_A_TIME = 2**16  # distances whose width/2 angles are in memory together
 
 
 def ratios(num_heads: int) -> Float[np.ndarray, ' H']:
-  """What the bias of each head is divided by: 8 h / H, h = 1 .. H.
+  """The number that the bias of each head is divided by: 8 h / H, h = 1 .. H.
 
   Raises:
     ValueError: if there is no head.
@@ -51,9 +52,9 @@ def bias(
   """(sum of cos(distance w_k) - width/2) / ratio.
 
   Args:
-    ratios: one per head.
+    ratios: one number for each head.
     distance: q_pos - k_pos, in tokens.
-    width: sines and cosines of the sinusoidal positions, even.
+    width: the number of sines and cosines of the sinusoidal positions together; even.
     base: the slowest wavelength approaches 2 pi base.
 
   Returns:
@@ -69,10 +70,11 @@ def bias(
   def total(column):
     return -2 * jnp.square(jnp.sin(angles(column, half_angles))).sum(-1)
 
-  # A few columns at a time: a compiler may otherwise hold width/2 numbers for each distance.
+  # A few columns are computed at a time, because a compiler may otherwise keep width/2 numbers in
+  # memory for each distance.
   columns = jnp.moveaxis(jnp.atleast_1d(abs(distance)), -1, 0)
-  each = max(1, columns.shape[0] * _HELD // max(1, columns.size))
-  totals = jax.lax.map(total, columns, batch_size=each)
+  batch_size = max(1, columns.shape[0] * _AT_A_TIME // max(1, columns.size))
+  totals = jax.lax.map(total, columns, batch_size=batch_size)
   totals = jnp.moveaxis(totals, 0, -1).reshape(distance.shape)
   wide = jnp.result_type(ratios, totals)
   return jnp.einsum('h,...->h...', 1 / ratios.astype(wide), totals.astype(wide))
@@ -82,7 +84,8 @@ def scheme(width: int = 128, base: float = 10000.0) -> Scheme:
   """Biases from inner products of sinusoids.
 
   Args:
-    width: sines and cosines of the sinusoidal positions, even and at least 2: the steepness.
+    width: the number of sines and cosines of the sinusoidal positions together; even, at least 2.
+      The larger it is, the steeper is the bias.
     base: the slowest wavelength approaches 2 pi base.
 
   Raises:
@@ -95,7 +98,7 @@ def scheme(width: int = 128, base: float = 10000.0) -> Scheme:
   """
   if width < 2 or width % 2:
     raise ValueError(f"Sandwich's width must be even and at least 2, but got {width}.")
-  frequencies(width, base)  # or an error, now
+  frequencies(width, base)  # raises now, not at first use, if the base is wrong
 
   def init(key, dims):
     return {'ratios': jnp.asarray(ratios(dims.num_heads), jnp.float32)}

@@ -95,7 +95,7 @@ def test_later_heads_are_flatter_and_the_ratio_of_the_last_is_eight():
 
 
 def test_any_shape_of_distances_gives_the_same_numbers(monkeypatch):
-  monkeypatch.setattr(sandwich, '_HELD', 10)  # many columns, and a rest
+  monkeypatch.setattr(sandwich, '_AT_A_TIME', 10)  # many columns, and a rest
   distance = np.arange(-9, 12).reshape(3, 7)
   ratios = jnp.array([2.0])
   expected = _reference(1, distance, 128, 10000.0) * 4
