@@ -16,7 +16,7 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Float, Int
 
-from posjax.network import network
+from posjax.math.network import network
 
 _MOST = 24  # knots of an interval
 

@@ -22,6 +22,7 @@ ENGLISH = {
 DEFINED = (ast.FunctionDef, ast.ClassDef)
 STANDARD = set(sys.stdlib_module_names)
 ADAPTERS = {'posjax/linen.py', 'posjax/nnx.py'}
+PURE = {'jax', 'numpy', 'jaxtyping'}
 FOREIGN = {'optax', 'orbax', 'grain', 'ml_collections', 'tensorflow_datasets', 'chex'}
 
 
@@ -60,6 +61,11 @@ def top(module):
   return module.partition('.')[0]
 
 
+def foreign(path):
+  """Top-level packages that a file imports, beyond the standard library and posjax."""
+  return {top(m) for m in imports(path)} - STANDARD - {'posjax'}
+
+
 def each(paths):
   return pytest.mark.parametrize('path', paths, ids=name)
 
@@ -74,26 +80,29 @@ def group(*patterns):
 
 @each(group('posjax/schemes/*.py'))
 def test_a_scheme_imports_the_record_what_schemes_share_and_other_schemes_only(path):
-  shared = {'posjax.angles', 'posjax.heads', 'posjax.network', 'posjax.pieces'}
+  shared = {'posjax.math', 'posjax.heads', 'posjax.pieces'}
   pure = {'posjax.scheme', 'posjax.schemes', 'posjax.expression', *shared}
   assert not strays(path, pure)
-  others = {top(m) for m in imports(path)} - STANDARD
-  assert others <= {'posjax', 'jax', 'numpy', 'jaxtyping'}
+  assert foreign(path) <= PURE
+
+
+@each(group('posjax/math/*.py'))
+def test_shared_mathematics_imports_the_record_and_its_neighbours_only(path):
+  assert not strays(path, {'posjax.scheme', 'posjax.math'})
+  assert foreign(path) <= PURE
 
 
 @each(
   group(
     'posjax/scheme.py',
-    'posjax/angles.py',
     'posjax/heads.py',
-    'posjax/network.py',
     'posjax/pieces.py',
     'posjax/positions.py',
     'posjax/chain.py',
   )
 )
 def test_the_record_knows_no_scheme_and_no_attention(path):
-  shared = {'posjax.angles', 'posjax.heads', 'posjax.network', 'posjax.positions'}
+  shared = {'posjax.math', 'posjax.heads', 'posjax.positions'}
   assert not strays(path, {'posjax.scheme', 'posjax.chain', *shared})
 
 
@@ -217,7 +226,7 @@ def exported():
 @each([p for p in FILES if 'experiment' not in p.parts])
 def test_public_functions_have_docstrings_and_annotations(path):
   module = name(path).removesuffix('.py').replace('/', '.')
-  whole = group('posjax/schemes/*.py', 'posjax/positions.py', 'posjax/angles.py')
+  whole = group('posjax/schemes/*.py', 'posjax/math/*.py', 'posjax/positions.py')
   missing = []
   for node in tree(path).body:
     public = path in whole or (isinstance(node, DEFINED) and (module, node.name) in exported())

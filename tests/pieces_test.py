@@ -5,7 +5,7 @@ import pytest
 
 import posjax
 from posjax import pieces
-from posjax.network import initial, network
+from posjax.math.network import initial, network
 from posjax.schemes import fire
 from tests.loops import attention, causal, content, error
 

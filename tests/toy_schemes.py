@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from posjax.angles import angles, frequencies
+from posjax.math.angles import angles, frequencies
 from posjax.scheme import Scheme
 
 REACH = 4  # tables of distances hold -REACH .. REACH

@@ -1,22 +1,24 @@
-"""Concatenated: the embedding's last numbers are the position's, the others the word's.
+"""Concatenated: the last dimensions of the embedding are the position's, the others the word's.
 
-z = [w ; p(pos)], of the model's width M: w is the first M - P numbers of the token's embedding, p a
-learned table of width P. Every W of the first layer then meets both: z W = w W_w + p W_p, so that
-queries, keys and values mix words and positions, which `factored` keeps apart.
+z = [w ; p(pos)], of the model's width M: w is the first M - P dimensions of the token's embedding,
+and p a learned table of width P. Every projection W of the first layer is then applied to both,
+z W = w W_w + p W_p, so that queries, keys and values mix words and positions, which `factored`
+keeps apart.
 
 Reference: Kitaev and Klein 2018, https://arxiv.org/abs/1805.01052, section 3: concatenation alone,
-the step between addition and the factored model; halves of 512 in 1024, p from N(0, 1). In the
-paper the word vectors have M - P numbers. Here the model's embedding has M, as for every other
-scheme, and its last P columns are never read at the input. It is addition with the two kept to
-columns of their own, [w ; 0] + [0 ; p]. The layer norm that follows in the paper is the model's.
+the step between addition and the factored model. Each has 512 of 1024 dimensions, and p is drawn
+from N(0, 1). In the paper the word vectors have M - P dimensions. Here the model's embedding has M,
+as for every other scheme, and its last P columns are never read at the input. It is an addition in
+which the two have columns of their own, [w ; 0] + [0 ; p]. The layer norm that follows in the paper
+belongs to the model.
 """
 
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Num
 
+from posjax.math.tables import check_max_length, lookup
 from posjax.scheme import Scheme
-from posjax.schemes.learned import lookup
 
 SHIFT_INVARIANT = False
 
@@ -24,11 +26,11 @@ SHIFT_INVARIANT = False
 def concatenation(
   x: Float[Array, '*B T M'], table: Float[Array, 'N P'], pos: Num[Array, '*B T']
 ) -> Float[Array, '*B T M']:
-  """[x without its last P numbers ; table[pos]], NaN for ids outside of the table.
+  """[x without its last P dimensions ; table[pos]], and NaN for ids outside the table.
 
   Args:
     x: embeddings, wider than the table.
-    table: one row per id.
+    table: one row for each id.
     pos: integer ids, in tokens.
 
   Raises:
@@ -55,25 +57,27 @@ def scheme(
   content: bool = True,
   position: bool = True,
 ) -> Scheme:
-  """A table of positions beside the words. The parameters are the same whatever is silent.
+  """A table of positions beside the words.
+
+  The parameters are the same whether words and positions are used or not, so that one of them can
+  be left out of a model that was trained with both.
 
   Args:
-    max_length: rows of the table: ids 0 .. max_length - 1 have one; others give NaN.
+    max_length: the number of rows of the table: ids 0 .. max_length - 1 have one, others give NaN.
     position_width: P, below the model's width M; by default half of it, rounded down.
-    content: whether the word takes part; False silences it with zeros, at test time say.
-    position: the same for the position.
+    content: whether the word is used; zeros take its place otherwise.
+    position: whether the position is used; zeros take its place otherwise.
 
   Raises:
-    ValueError: if the table is empty, or both halves are silent; where used, if the table leaves
-      no room for the word, and TypeError for ids that are not integers.
+    ValueError: if the table is empty, or neither is used; where used, if the table leaves no room
+      for the word, and TypeError for ids that are not integers.
 
   Example:
     >>> from posjax.scheme import places
     >>> places(scheme(max_length=1024))
     ('embed',)
   """
-  if max_length < 1:
-    raise ValueError(f'A table of positions needs at least one row, but got {max_length}.')
+  check_max_length(max_length)
   if position_width is not None and position_width < 1:
     raise ValueError(f'A position needs a width of at least 1, but got {position_width}.')
   if not (content or position):

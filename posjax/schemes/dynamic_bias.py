@@ -20,7 +20,7 @@ from typing import Any
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Num
 
-from posjax.network import initial, network
+from posjax.math.network import initial, network
 from posjax.scheme import Scheme
 
 SHIFT_INVARIANT = True

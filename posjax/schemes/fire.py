@@ -23,7 +23,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Num
 
-from posjax.network import initial, network
+from posjax.math.network import initial, network
 from posjax.pieces import relu_network
 from posjax.scheme import Scheme, Tiled
 

@@ -1,23 +1,25 @@
 """Self-Extend: near keys at their distance, far ones by groups, so that a trained RoPE reaches on.
 
-logits = RoPE at the distance i - j where that is below the window w, and otherwise at
-floor(i/G) - floor(j/G) + w - floor(w/G), for groups of G tokens. Nothing is trained: a model that
-knows distances up to L then reads about (L - w) G + w tokens.
+The logits are those of RoPE for the distance i - j where this is below the window w, and otherwise
+for the distance floor(i/G) - floor(j/G) + w - floor(w/G), with groups of G tokens. Nothing is
+trained: a model that knows distances up to L then reads about (L - w) G + w tokens.
 
 Reference: Jin et al. 2024, LLM Maybe LongLM, https://arxiv.org/abs/2401.01325, section 3 (neighbor
 attention, grouped attention). The authors' code shifts the ids of the queries by w - w/G, in one
-place without the floor: the same where G divides w. Both distances come from the raw heads at place
-3, two products of T x S. Keys ahead are near; the paper is for causal attention. The scale is
-1/sqrt(D): `attend`'s own does not reach logits that a scheme replaces. ids must be integers.
+place without the floor, which is the same where G divides w. There are two products of T x S at
+place 3, one for each distance, of the heads as they were projected. Later keys count as near; the
+paper is for causal attention. The logits are scaled by 1/sqrt(D) here, because `attend` does not
+scale logits that a scheme replaces. ids must be integers.
 """
 
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, Num
 
-from posjax.angles import angles, frequencies
 from posjax.heads import product
+from posjax.math.angles import angles, frequencies
+from posjax.math.checks import check_integer_ids, check_positive
+from posjax.math.rotation import rotary_width, rotate
 from posjax.scheme import Scheme
-from posjax.schemes.rope import rotary_width, rotate
 
 SHIFT_INVARIANT = False
 EXAMPLE = 'grouped(group=3, window=4)'
@@ -26,13 +28,14 @@ EXAMPLE = 'grouped(group=3, window=4)'
 def grouped_ids(
   q_pos: Num[Array, '*B T'], k_pos: Num[Array, '*B S'], group: int, window: int
 ) -> tuple[Int[Array, '*B T'], Int[Array, '*B S']]:
-  """Ids whose differences are the distances of far pairs.
+  """Positions of queries and of keys, whose differences are the distances of far pairs.
 
   Args:
     q_pos: ids of the queries.
     k_pos: ids of the keys.
-    group: G, tokens to a group.
-    window: w, tokens; pairs below it keep their distance, pairs w apart then are w or w + 1.
+    group: G, the number of tokens in a group.
+    window: w, in tokens: pairs that are nearer keep their distance. The new distance of pairs that
+      are w apart is w or w + 1.
 
   Raises:
     TypeError: if ids are not integers.
@@ -42,8 +45,7 @@ def grouped_ids(
     (Array([8, 8, 8], dtype=int32), Array([0, 1], dtype=int32))
   """
   for pos in (q_pos, k_pos):
-    if not jnp.issubdtype(pos.dtype, jnp.integer):
-      raise TypeError(f'Self-Extend groups whole tokens: integer ids, but got {pos.dtype}.')
+    check_integer_ids(pos, 'Self-Extend groups whole tokens and needs')
   return q_pos // group + (window - window // group), k_pos // group
 
 
@@ -57,7 +59,7 @@ def rotated_logits(
   base: float = 10000.0,
   interleaved: bool = False,
 ) -> Float[Array, 'B H T S']:
-  """The content logits with near and far rotations, scaled by 1/sqrt(D).
+  """The logits of near and of far pairs, scaled by 1/sqrt(D).
 
   Args:
     q: queries, as projected.
@@ -78,29 +80,27 @@ def rotated_logits(
     >>> rotated_logits(x, x, jnp.array([[9]]), jnp.array([[0]]), 4, 8)  # cos(2 - 0 + 6) / sqrt(2)
     Array([[[[-0.10288...]]]], dtype=float32)
   """
-  each = frequencies(rotary_width(q.shape[-1]), base)
+  by_pair = frequencies(rotary_width(q.shape[-1]), base)
+  rotated = lambda x, ids: rotate(x, angles(ids, by_pair), interleaved)
+  logits = lambda q_ids, k_ids: product(rotated(q, q_ids), rotated(k, k_ids))
 
-  def at(q_ids, k_ids):
-    placed = (rotate(x, angles(ids, each), interleaved) for x, ids in ((q, q_ids), (k, k_ids)))
-    return product(*placed)
-
-  far = at(*grouped_ids(q_pos, k_pos, group, window))
-  near = q_pos[:, None, :, None] - k_pos[:, None, None] < window
-  return jnp.where(near, at(q_pos, k_pos), far) * q.shape[-1] ** -0.5
+  far = logits(*grouped_ids(q_pos, k_pos, group, window))
+  is_near = q_pos[:, None, :, None] - k_pos[:, None, None] < window
+  return jnp.where(is_near, logits(q_pos, k_pos), far) * q.shape[-1] ** -0.5
 
 
 def scheme(group: int, window: int, base: float = 10000.0, interleaved: bool = False) -> Scheme:
   """Grouped rotary positions.
 
   Args:
-    group: G, tokens to a group of far keys; 1 is RoPE. The authors' code has 8.
-    window: w, tokens from which on keys are far; from the length on, RoPE. The authors' has 1024.
-    base: of the frequencies, as trained.
-    interleaved: pair neighbours (GPT-J), instead of halves (Llama).
+    group: G, the number of tokens in a group of far keys; 1 is RoPE. The authors' code has 8.
+    window: w, the distance in tokens from which on keys are far; a text that is no longer than the
+      window has plain RoPE. The authors' code has 1024.
+    base, interleaved: shared by the family, see `posjax.math.rotation`.
 
   Raises:
-    ValueError: if an argument is out of range; where used, if the width is odd; TypeError for ids
-      that are not integers.
+    ValueError: if an argument is out of range; where used, if the width of a head is odd; TypeError
+      for ids that are not integers.
 
   Example:
     >>> from posjax.scheme import places
@@ -111,8 +111,7 @@ def scheme(group: int, window: int, base: float = 10000.0, interleaved: bool = F
     raise ValueError(f"Self-Extend's group must be at least 1 token, but got {group}.")
   if window < 1:
     raise ValueError(f"Self-Extend's window must be at least 1 token, but got {window}.")
-  if not base > 0:
-    raise ValueError(f"Self-Extend's base must be positive, but got {base}.")
+  check_positive('Self-Extend', base=base)
 
   def replaced(params, logits, q, k, q_at, k_at):
     return rotated_logits(q, k, q_at, k_at, group, window, base, interleaved)

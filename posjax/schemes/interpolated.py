@@ -1,16 +1,18 @@
 """Position interpolation: ids divided by a factor, so that a longer text spans the trained ids.
 
-ids / factor, in float32, for schemes that take fractions: sinusoidal, RoPE, ALiBi. Tables do not.
+ids / factor, in float32, for schemes that take fractions: sinusoidal, RoPE, ALiBi. Tables refuse
+them.
 
 Reference: Chen et al. 2023, https://arxiv.org/abs/2306.15595, eq. 4 (factor = L'/L). A quotient is
-rounded to 24 bits, and XLA may multiply by the rounded reciprocal instead: for ids up to 131,072
-and the factor 3 it is off by up to 2.6e-3 tokens, and the fastest angles by as many radians. (A
-power of two divides exactly, below 2^24.) `rope(factor=)` divides the frequencies, and is exact.
+rounded to 24 bits, and XLA may multiply by the rounded reciprocal instead. For ids up to 131,072
+and the factor 3 it is off by up to 2.6e-3 tokens, and the fastest angles by as many radians. (The
+quotient by a power of two is exact for ids below 2^24.) `rope(factor=)` divides the frequencies
+instead, and is exact.
 """
 
-import jax.numpy as jnp
 from jaxtyping import Array, Float, Num
 
+from posjax.math.checks import float_ids
 from posjax.scheme import PRNGKey, Scheme
 
 SHIFT_INVARIANT = True
@@ -21,7 +23,7 @@ def interpolate(pos: Num[Array, '*shape'], factor: float) -> Float[Array, '*shap
 
   Args:
     pos: ids, in tokens: integers, or float32 (float64); any number of axes.
-    factor: length of the text / length in training; positive.
+    factor: the length of the text / the length in training; positive.
 
   Returns:
     float32 (float64 for float64 ids).
@@ -30,21 +32,19 @@ def interpolate(pos: Num[Array, '*shape'], factor: float) -> Float[Array, '*shap
     TypeError: if ids are of a float type narrower than float32.
 
   Example:
+    >>> import jax.numpy as jnp
     >>> interpolate(jnp.arange(4), 2.0)
     Array([0. , 0.5, 1. , 1.5], dtype=float32)
   """
-  if jnp.issubdtype(pos.dtype, jnp.integer):
-    pos = pos.astype(jnp.float32)
-  if pos.dtype not in (jnp.float32, jnp.float64):
-    raise TypeError(f'Ids must be integers, float32 or float64, but got {pos.dtype}.')
-  return pos / factor
+  return float_ids(pos) / factor
 
 
 def scheme(factor: float = 2.0) -> Scheme:
-  """Ids divided by the factor, at training and after it alike.
+  """Ids divided by the factor, in training and after it alike.
 
   Args:
-    factor: length of the text / length in training; positive (below 1 it stretches).
+    factor: the length of the text / the length in training; positive, and below 1 it stretches the
+      ids.
 
   Raises:
     ValueError: if the factor is not positive.

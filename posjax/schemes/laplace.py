@@ -2,20 +2,20 @@
 
 bias = -|w |d| + b|, w > 0, b <= 0, added to the scaled logits, unscaled. Without b it multiplies
 the attention weights by exp(-w |d|) and divides them by their sum: the Laplace distribution of
-scale 1/w tokens. That is the linear bias: with ALiBi's slopes for w and no b, this is ALiBi. With b
-the prior's maximum is at |d| = -b / w.
+scale 1/w tokens. This is a linear bias: with ALiBi's slopes for w and no b, it is ALiBi. With b the
+maximum of the prior is at |d| = -b / w.
 
 Reference: Guo, Zhang, Liu 2019, Gaussian Transformer,
-https://doi.org/10.1609/aaai.v33i01.33016489, compares the Gaussian prior with others; this one has
-its form, with |d| for d^2. Which others the paper tried we could not read. Signs, initial values
-and sharing are as for `gaussian`.
+https://doi.org/10.1609/aaai.v33i01.33016489, compares the Gaussian prior with others. This one has
+its form, with |d| in the place of d^2; we could not read which others the paper tried. Signs,
+initial values and sharing are as in `gaussian`.
 """
 
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Num
 
+from posjax.math.priors import penalty, prior_scheme
 from posjax.scheme import Scheme
-from posjax.schemes.gaussian import penalty, prior
 
 SHIFT_INVARIANT = True
 
@@ -26,8 +26,8 @@ def bias(
   """-|w |d| + b|.
 
   Args:
-    w: one per head, or one for all; per token.
-    b: as many; not positive.
+    w: one number for each head, or one for all; per token.
+    b: as many numbers as w; not positive.
     distance: q_pos - k_pos, in tokens.
 
   Returns:
@@ -44,9 +44,10 @@ def scheme(w: float = 0.1, b: float | None = None, per_head: bool = False) -> Sc
   """A learned Laplace prior.
 
   Args:
-    w: initial value, positive, per token.
-    b: initial value, negative; None for a constant 0, the maximum at the token itself.
-    per_head: a w and b for each head of each layer, instead of one pair for the whole model.
+    w: the initial value of w, positive, per token. b: the initial value of b, negative; None for a
+    constant 0, with the maximum at the token itself. per_head: whether each head of each layer has
+    a w and a b, instead of one pair for the whole
+      model.
 
   Raises:
     ValueError: if a number has the wrong sign.
@@ -56,4 +57,4 @@ def scheme(w: float = 0.1, b: float | None = None, per_head: bool = False) -> Sc
     >>> places(scheme(per_head=True))
     ('bias',)
   """
-  return prior(bias, w, b, per_head)
+  return prior_scheme(bias, w, b, per_head)

@@ -5,18 +5,19 @@ above high_frequency_factor, has w_k / factor if r is below low_frequency_factor
 two m w_k + (1 - m) w_k / factor, m = (r - low) / (high - low).
 
 Reference: Grattafiori et al. 2024, The Llama 3 herd of models, https://arxiv.org/abs/2407.21783,
-section 3.2, gives the base 500,000; the scaling is in the authors' code alone (`apply_scaling` of
-llama-models: 8, 1, 4, 8192, the defaults here; Llama 3.2 divides by 32). It is the mixture of
-YaRN's paper (`yarn.kept_by_turns`), with other numbers and without a change of the logits.
+section 3.2, gives the base 500,000. The scaling is in the authors' code alone (`apply_scaling` of
+llama-models; its values 8, 1, 4 and 8192 are the defaults here, and Llama 3.2 divides by 32). It is
+the mixture of YaRN's paper, with other numbers, and the logits do not grow.
 """
 
 import numpy as np
 from jaxtyping import Float
 
-from posjax import angles
+from posjax.math import angles
+from posjax.math.checks import check_positive
+from posjax.math.extension import kept_by_turns, mixed_frequencies
+from posjax.math.rotation import rotary_scheme
 from posjax.scheme import Scheme
-from posjax.schemes.rope import turning
-from posjax.schemes.yarn import kept_by_turns, mixed
 
 SHIFT_INVARIANT = True
 
@@ -32,12 +33,12 @@ def frequencies(
   """The radians per token of each pair.
 
   Args:
-    width: d, the numbers of a head that turn.
-    factor: divides the slow frequencies; positive.
-    original_length: L, in tokens; positive.
-    base: of the frequencies in training.
-    low_frequency_factor: turns in L below which a frequency is divided; not negative.
-    high_frequency_factor: turns in L above which it stays; above the low one.
+    width: d, the number of rotated dimensions.
+    factor: what the slow frequencies are divided by; positive.
+    original_length: L, the length in training, in tokens; positive.
+    base: the base of the frequencies in training.
+    low_frequency_factor: the number of turns in L below which a frequency is divided; not negative.
+    high_frequency_factor: the number of turns in L above which it stays; above the low one.
 
   Returns:
     float64 [width // 2].
@@ -49,18 +50,15 @@ def frequencies(
     >>> frequencies(6, base=1e6)
     array([1.00e+00, 1.00e-02, 1.25e-05])
   """
-  if not factor > 0:
-    raise ValueError(f"Llama 3.1's factor must be positive, but got {factor}.")
-  if not original_length > 0:
-    raise ValueError(f"Llama 3.1's original_length must be positive, but got {original_length}.")
+  check_positive('Llama 3.1', factor=factor, original_length=original_length)
   if not high_frequency_factor > low_frequency_factor >= 0:
     raise ValueError(
       "Llama 3.1's high_frequency_factor must be above the low one, and that not negative, but "
       f'got {high_frequency_factor} and {low_frequency_factor}.'
     )
-  own = angles.frequencies(width, base)
-  kept = kept_by_turns(own, original_length, high_frequency_factor, low_frequency_factor)
-  return mixed(own, kept, factor)
+  trained = angles.frequencies(width, base)
+  kept = kept_by_turns(trained, original_length, high_frequency_factor, low_frequency_factor)
+  return mixed_frequencies(trained, kept, factor)
 
 
 def scheme(
@@ -75,16 +73,16 @@ def scheme(
   """Rotary positions of Llama 3.1 and later.
 
   Args:
-    factor: length of the text / length in training; 1 is RoPE.
-    original_length: in training, in tokens.
-    base: of the frequencies in training.
-    low_frequency_factor: turns in the original length below which a frequency is divided.
-    high_frequency_factor: turns in the original length above which it stays.
-    fraction: share of each head that turns, in (0, 1].
-    interleaved: pair neighbours (as the authors' code), instead of halves (as Hugging Face).
+    factor: the length of the text / the length in training; 1 is RoPE.
+    original_length: the length in training, in tokens.
+    low_frequency_factor: the number of turns in the original length below which a frequency is
+      divided by the factor.
+    high_frequency_factor: the number of turns in the original length above which it stays.
+    base, fraction, interleaved: shared by the family, see `posjax.math.rotation`. The authors' code
+      interleaves, Hugging Face does not.
 
   Raises:
-    ValueError: if an argument is out of range; where used, if the width is odd.
+    ValueError: if an argument is out of range; where used, if the rotated width is odd.
 
   Example:
     >>> from posjax.scheme import places
@@ -92,9 +90,9 @@ def scheme(
     ('query', 'key')
   """
 
-  def made(width):
-    factors = low_frequency_factor, high_frequency_factor
-    return frequencies(width, factor, original_length, base, *factors)
+  def scaled(width):
+    turns = low_frequency_factor, high_frequency_factor
+    return frequencies(width, factor, original_length, base, *turns)
 
-  made(2)  # or an error, now
-  return turning(made, fraction, interleaved)
+  scaled(2)  # raises now, not at first use, if an argument is wrong
+  return rotary_scheme(scaled, fraction, interleaved)

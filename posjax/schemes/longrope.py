@@ -1,15 +1,16 @@
 """LongRoPE: each pair's frequency is divided by a factor of its own, from a search.
 
 w_k = base^(-2k/d) / f_k, with f from short_factor for texts up to the original length, and from
-long_factor beyond; q and k are multiplied by sqrt(1 + ln(s) / ln(original_length)), s > 1 the
-extension of the model.
+long_factor beyond it. q and k are multiplied by sqrt(1 + ln(s) / ln(original_length)), where s > 1
+is the extension of the model.
 
 Reference: Ding et al. 2024, https://arxiv.org/abs/2402.13753, section 3; the multiplier is that of
 the authors' code and of Phi-3, where s is the extended length of the model / its original length at
-every length of text. The paper also leaves the first n tokens' angles unchanged; configurations of
-published models have no place for that, nor has this. Others switch lists when the text in hand
-grows past the original length, and then old keys do not fit new queries; here the length is an
-argument: declare the longest text, once, and every key, cached or not, is turned by one list.
+every length of text. The paper also leaves the angles of the first n tokens unchanged, which the
+configurations of published models have no field for, and which is not done here. Other code changes
+from one list to the other when a text grows past the original length, and then cached keys do not
+fit new queries. Here the length is an argument: declare the longest text, once, and every key,
+cached or not, is rotated with the same list.
 """
 
 import math
@@ -18,9 +19,10 @@ from collections.abc import Sequence
 import numpy as np
 from jaxtyping import Float
 
-from posjax import angles
+from posjax.math import angles
+from posjax.math.checks import check_positive
+from posjax.math.rotation import rotary_scheme
 from posjax.scheme import Scheme
-from posjax.schemes.rope import turning
 
 SHIFT_INVARIANT = True
 EXAMPLE = (
@@ -35,9 +37,9 @@ def frequencies(
   """base^(-2k/width) / factors[k], in radians per token.
 
   Args:
-    width: d, the numbers of a head that turn.
-    factors: one for each pair; positive.
-    base: of the frequencies in training.
+    width: d, the number of rotated dimensions.
+    factors: what the frequency of each pair is divided by; positive.
+    base: the base of the frequencies in training.
 
   Returns:
     float64 [width // 2].
@@ -62,7 +64,7 @@ def frequencies(
 def magnitude(extension: float, original_length: int) -> float:
   """sqrt(1 + ln(extension) / ln(original_length)), and 1 without an extension.
 
-  What queries and keys are multiplied by, each.
+  Queries and keys are each multiplied by it.
 
   Example:
     >>> magnitude(16.0, 4)
@@ -85,15 +87,14 @@ def scheme(
   """Rotary positions for texts of a declared length, with searched factors.
 
   Args:
-    length: of the longest text, in tokens: says which list holds.
-    original_length: in training, in tokens; at least 2.
+    length: the length of the longest text, in tokens, which decides between the two lists.
+    original_length: the length in training, in tokens; at least 2.
     short_factor: one number for each pair, for texts up to the original length.
-    long_factor: one number for each pair, for longer ones.
-    extension: s, extended length of the model / original length; by default that of the text.
+    long_factor: one number for each pair, for longer texts.
+    extension: s, the extended length of the model / its original length; by default `length` takes
+      the place of the extended length.
     attention_factor: what queries and keys are multiplied by, instead of the `magnitude`.
-    base: of the frequencies in training.
-    fraction: share of each head that turns, in (0, 1].
-    interleaved: pair neighbours (GPT-J), instead of halves (Llama).
+    base, fraction, interleaved: shared by the family, see `posjax.math.rotation`.
 
   Raises:
     ValueError: if an argument is out of range; where used, if the lists do not fit the width.
@@ -103,17 +104,18 @@ def scheme(
     >>> places(scheme(8192, 4096, short_factor=(1.0, 1.0), long_factor=(1.0, 2.0)))
     ('query', 'key')
   """
-  if not length > 0:
-    raise ValueError(f"LongRoPE's length must be positive, but got {length}.")
+  check_positive('LongRoPE', length=length)
   if not original_length > 1:
     raise ValueError(f"LongRoPE's original_length must be above 1, but got {original_length}.")
-  if extension is not None and not extension > 0:
-    raise ValueError(f"LongRoPE's extension must be positive, but got {extension}.")
+  if extension is not None:
+    check_positive('LongRoPE', extension=extension)
   for factors in (short_factor, long_factor):
-    frequencies(2 * len(short_factor), factors, base)  # or an error, now
+    frequencies(
+      2 * len(short_factor), factors, base
+    )  # raises now, not at first use, if an argument is wrong
   factors = tuple(long_factor if length > original_length else short_factor)
   if attention_factor is None:
     ratio = length / original_length if extension is None else extension
     attention_factor = magnitude(ratio, original_length)
-  made = lambda width: frequencies(width, factors, base)
-  return turning(made, fraction, interleaved, attention_factor)
+  divided = lambda width: frequencies(width, factors, base)
+  return rotary_scheme(divided, fraction, interleaved, attention_factor)

@@ -1,25 +1,25 @@
 """M-RoPE: RoPE whose frequencies are divided among a token's time, height and width.
 
-Pair k of the d/2 = sum(sections) that turn has RoPE's frequency base^(-2k/d) and the angle id f of
-one of the token's n ids. By sections (Qwen2-VL), the first sections[0] frequencies take id 0, the
-next sections[1] take id 1, and so on. With `interleaved_sections` (Qwen3-VL), id a > 0 takes the
-frequencies a, a + n, a + 2n .. , sections[a] of them, and id 0 all others, so that every id has
-fast and slow ones. Text has its position in all ids, and is then plain RoPE.
+Each of the d/2 = sum(sections) rotated pairs k has RoPE's frequency f = base^(-2k/d), and the angle
+id f for one of the token's n ids. By sections (Qwen2-VL), the first sections[0] frequencies take
+id 0, the next sections[1] take id 1, and so on. With `interleaved_sections` (Qwen3-VL), id a > 0
+takes sections[a] frequencies, a, a + n, a + 2n, .., and id 0 takes all others, so that every id has
+fast and slow ones. A token of a text has its position in all n ids, and this is plain RoPE.
 
 Reference: Wang et al. 2024, Qwen2-VL, https://arxiv.org/abs/2409.12191, section 2.1; which
 frequency takes which id is only in the code (Hugging Face transformers). Qwen2-VL has sections
-(16, 24, 24) for heads of 128, Qwen3-VL (24, 20, 20). Where the sections sum to less than half the
-head, its first d numbers turn, with frequencies of that width, and the rest stay (partial
-rotation). Pairs are (k, k + d/2), as in these models; ids are [B, T, n].
+(16, 24, 24) for heads of width 128, Qwen3-VL has (24, 20, 20). Where the sections sum to less than
+half the head, its first d dimensions are rotated, with the frequencies of that width, and the rest
+stay as they are (partial rotation). Pairs are (k, k + d/2), as in these models. ids are [B, T, n].
 """
 
 import numpy as np
 from jaxtyping import Array, Float, Int, Num
 
-from posjax.angles import frequencies
+from posjax.math.angles import assigned_angles, frequencies
+from posjax.math.checks import check_positive
+from posjax.math.rotation import rotate
 from posjax.scheme import Scheme
-from posjax.schemes.axial_rope import assigned_angles
-from posjax.schemes.rope import rotate
 
 SHIFT_INVARIANT = True
 EXAMPLE = 'mrope(sections=(1, 2, 1))'
@@ -28,11 +28,12 @@ EXAMPLE = 'mrope(sections=(1, 2, 1))'
 def axis(
   sections: tuple[int, ...] | list[int], interleaved_sections: bool = False
 ) -> Int[np.ndarray, ' half']:
-  """Which id each frequency takes.
+  """The id that each frequency multiplies, 0 .. n - 1.
 
   Args:
-    sections: how many frequencies each id has; at least two, all positive.
-    interleaved_sections: in turn, as Qwen3-VL, instead of one section after the other.
+    sections: how many frequencies each id has; at least two numbers, all positive.
+    interleaved_sections: whether the ids take frequencies in turn, as in Qwen3-VL, instead of one
+      section after the other.
 
   Raises:
     ValueError: if the sections are no such numbers, or cannot be interleaved.
@@ -48,15 +49,15 @@ def axis(
   axes, half = len(sections), sum(sections)
   if not interleaved_sections:
     return np.repeat(np.arange(axes), sections)
-  found = np.zeros(half, np.int64)
+  taken_by = np.zeros(half, np.int64)
   for a, count in enumerate(sections[1:], start=1):
     if a + axes * (count - 1) >= half:
       raise ValueError(
         f'Interleaved, every {axes}th of {half} frequencies is too few for {count} in section {a}, '
         f'but got {sections}.'
       )
-    found[a : axes * count : axes] = a
-  return found
+    taken_by[a : axes * count : axes] = a
+  return taken_by
 
 
 def scheme(
@@ -67,29 +68,29 @@ def scheme(
   """Multimodal rotary positions.
 
   Args:
-    sections: how many frequencies each of the n ids has; twice their sum is the width that turns.
-    base: of the frequencies; Qwen2-VL has 1e6, Qwen3-VL 5e6.
-    interleaved_sections: deal the frequencies out in turn, as Qwen3-VL.
+    sections: how many frequencies each of the n ids has; twice their sum is the rotated width.
+    base: shared by the family, see `posjax.math.rotation`; Qwen2-VL has 1e6, Qwen3-VL 5e6.
+    interleaved_sections: whether the ids take frequencies in turn, as in Qwen3-VL.
 
   Raises:
-    ValueError: if an argument is out of range; where used, if the head is narrower than what turns.
+    ValueError: if an argument is out of range; where used, if a head is narrower than the rotated
+      width.
 
   Example:
     >>> from posjax.scheme import places
     >>> places(scheme((16, 24, 24))), scheme((16, 24, 24)).axes
     (('query', 'key'), 3)
   """
-  if not base > 0:
-    raise ValueError(f"M-RoPE's base must be positive, but got {base}.")
-  taken = axis(sections, interleaved_sections)
-  width = 2 * len(taken)
+  check_positive('M-RoPE', base=base)
+  taken_by = axis(sections, interleaved_sections)
+  width = 2 * len(taken_by)
 
-  def turn(params, x: Float[Array, 'B T H D'], at: Num[Array, 'B T n']):
+  def rotated(params, x: Float[Array, 'B T H D'], at: Num[Array, 'B T n']):
     if x.shape[-1] < width:
       raise ValueError(
         f'Sections {tuple(sections)} turn {width} numbers of each head, but got heads of width '
         f'{x.shape[-1]}.'
       )
-    return rotate(x, assigned_angles(at, frequencies(width, base), taken))
+    return rotate(x, assigned_angles(at, frequencies(width, base), taken_by))
 
-  return Scheme(query=turn, key=turn, axes=len(sections))
+  return Scheme(query=rotated, key=rotated, axes=len(sections))

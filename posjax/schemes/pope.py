@@ -1,18 +1,19 @@
-"""PoPE: content gives only the length of each number, position only its angle.
+"""PoPE: content decides only the length of each dimension's vector, position only its angle.
 
 logits = sum over c of mu(q_c) mu(k_c) cos(distance f_c + phase_c) / sqrt(D), mu = softplus, with D
-frequencies f_c = base^(-c/D), twice as many as RoPE, and a trained phase in [0, 2 pi] per head and
-number. In RoPE a pair's own angle, content, adds to that of the distance; here the distance and the
-phase alone decide where a product is largest. Each number becomes two, (mu cos a, mu sin a): heads
-are widened to 2D.
+frequencies f_c = base^(-c/D), twice as many as RoPE, and a trained phase in [0, 2 pi] for each head
+and dimension. In RoPE the content of a pair has an angle of its own, which is added to that of the
+distance. Here the distance and the phase alone decide where a product is largest. Each dimension
+becomes two, (mu cos a, mu sin a), so that heads are widened to 2D.
 
 Reference: Gopalakrishnan, Csordas, Schmidhuber, Mozer 2025, Decoupling the "What" and "Where" With
 Polar Coordinate Positional Embeddings, https://arxiv.org/abs/2509.10534, eq. 6. The paper's delta,
-in [-2 pi, 0], is added to the angle of the key. Ours is phase = -delta, added to that of the query,
-so that query heads that share a key head have each their own. Both start at 0 (the paper: for
-reaching beyond the trained length) or, `uniform`, anywhere (for the trained length). The phase is
-clipped where it is used. Gradients pass at the ends of [0, 2 pi], as in PyTorch's clamp, and are 0
-outside: a phase that has left stays where it is. The scale is 1/sqrt(D), not of 2D.
+in [-2 pi, 0], is added to the angle of the key. Ours is phase = -delta, which is added to the angle
+of the query, so that query heads that share a key head each have their own. Both start at 0 (the
+paper: to reach beyond the trained length) or, with `uniform`, anywhere (for the trained length).
+The phase is clipped where it is used. Its gradient passes at the ends of [0, 2 pi], as in PyTorch's
+clamp, and is 0 outside, where a phase thus stays. The logits are scaled by 1/sqrt(D), not by
+1/sqrt(2D).
 """
 
 import jax
@@ -20,14 +21,15 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Num
 
-from posjax.angles import angles, frequencies
+from posjax.math.angles import angles, frequencies
+from posjax.math.checks import check_positive
 from posjax.scheme import Scheme
 
 SHIFT_INVARIANT = True
 
 
 def clipped(phase: Float[Array, '*shape']) -> Float[Array, '*shape']:
-  """The phase in [0, 2 pi]; its gradient is 1 there, ends included, and 0 outside.
+  """The phase clipped to [0, 2 pi], with a gradient of 1 there, ends included, and 0 outside.
 
   Example:
     >>> clipped(jnp.array([-1.0, 0.0, 3.0]))
@@ -40,11 +42,11 @@ def clipped(phase: Float[Array, '*shape']) -> Float[Array, '*shape']:
 def polar(
   x: Float[Array, '*B T H D'], angle: Float[Array, '*B T h D']
 ) -> Float[Array, '*B T H twice']:
-  """(softplus(x) cos angle, softplus(x) sin angle), one after the other.
+  """[softplus(x) cos angle, softplus(x) sin angle].
 
   Args:
     x: queries or keys.
-    angle: radians, for each head or one for all.
+    angle: radians, for each head, or the same for all heads.
 
   Returns:
     Heads of twice the width, in the dtype of `x`; computed in float32.
@@ -61,8 +63,8 @@ def scheme(base: float = 10000.0, uniform: bool = False) -> Scheme:
   """Polar positions.
 
   Args:
-    base: of the frequencies.
-    uniform: whether phases start anywhere in [0, 2 pi], or at 0.
+    base: the base of the frequencies, as of RoPE; see `posjax.math.rotation`.
+    uniform: whether phases start anywhere in [0, 2 pi], instead of at 0.
 
   Raises:
     ValueError: if the base is not positive.
@@ -72,8 +74,7 @@ def scheme(base: float = 10000.0, uniform: bool = False) -> Scheme:
     >>> places(scheme())
     ('query', 'key')
   """
-  if not base > 0:
-    raise ValueError(f"PoPE's base must be positive, but got {base}.")
+  check_positive('PoPE', base=base)
 
   def init(key, dims):
     shape = (dims.num_heads, dims.head_dim)
@@ -81,13 +82,13 @@ def scheme(base: float = 10000.0, uniform: bool = False) -> Scheme:
       return {'phase': jax.random.uniform(key, shape, jnp.float32, maxval=2 * np.pi)}
     return {'phase': jnp.zeros(shape, jnp.float32)}
 
-  def turned(x, at):
+  def angle(x, at):
     return angles(at, frequencies(2 * x.shape[-1], base))[..., None, :]
 
   def query(params, x: Float[Array, 'B T H D'], at: Num[Array, 'B T']):
-    return polar(x, turned(x, at) + clipped(params['phase'])[None, None])
+    return polar(x, angle(x, at) + clipped(params['phase'])[None, None])
 
   def key(params, x: Float[Array, 'B S K D'], at: Num[Array, 'B S']):
-    return polar(x, turned(x, at))
+    return polar(x, angle(x, at))
 
   return Scheme(init=init, query=query, key=key, axes=1)

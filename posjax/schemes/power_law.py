@@ -2,20 +2,21 @@
 
 bias = -|w log(1 + |d|) + b|, w > 0, b <= 0, added to the scaled logits, unscaled. Without b it
 multiplies the attention weights by (1 + |d|)^-w and divides them by their sum: a prior with a heavy
-tail, under which no token is too far. With b the prior's maximum is at |d| = exp(-b / w) - 1.
+tail, under which no token is too far. With b the maximum of the prior is at |d| = exp(-b / w) - 1.
 
 Reference: Guo, Zhang, Liu 2019, Gaussian Transformer,
-https://doi.org/10.1609/aaai.v33i01.33016489, compares the Gaussian prior with others; this one has
-its form, with log(1 + |d|) for d^2. Which others the paper tried we could not read. Signs, initial
-values and sharing are as for `gaussian`. KERPLE's logarithmic kernel, Chi et al. 2022,
-https://arxiv.org/abs/2205.09921, also learns the unit of the distance, which is one token here.
+https://doi.org/10.1609/aaai.v33i01.33016489, compares the Gaussian prior with others. This one has
+its form, with log(1 + |d|) in the place of d^2; we could not read which others the paper tried.
+Signs, initial values and sharing are as in `gaussian`. KERPLE's logarithmic kernel, Chi et al.
+2022, https://arxiv.org/abs/2205.09921, also learns the unit of the distance, which is one token
+here.
 """
 
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Num
 
+from posjax.math.priors import penalty, prior_scheme
 from posjax.scheme import Scheme
-from posjax.schemes.gaussian import penalty, prior
 
 SHIFT_INVARIANT = True
 
@@ -23,11 +24,11 @@ SHIFT_INVARIANT = True
 def bias(
   w: Float[Array, ' H'], b: Float[Array, ' H'], distance: Num[Array, '*shape']
 ) -> Float[Array, 'H *shape']:
-  """-|w log(1 + |d|) + b|, the natural logarithm.
+  """-|w log(1 + |d|) + b|, with the natural logarithm.
 
   Args:
-    w: one per head, or one for all.
-    b: as many; not positive.
+    w: one number for each head, or one for all.
+    b: as many numbers as w; not positive.
     distance: q_pos - k_pos, in tokens.
 
   Returns:
@@ -45,9 +46,10 @@ def scheme(w: float = 1.0, b: float | None = None, per_head: bool = False) -> Sc
   """A learned power-law prior.
 
   Args:
-    w: initial value, positive: the power.
-    b: initial value, negative; None for a constant 0, the maximum at the token itself.
-    per_head: a w and b for each head of each layer, instead of one pair for the whole model.
+    w: the initial value of w, the power; positive. b: the initial value of b, negative; None for a
+    constant 0, with the maximum at the token itself. per_head: whether each head of each layer has
+    a w and a b, instead of one pair for the whole
+      model.
 
   Raises:
     ValueError: if a number has the wrong sign.
@@ -57,4 +59,4 @@ def scheme(w: float = 1.0, b: float | None = None, per_head: bool = False) -> Sc
     >>> places(scheme(w=2.0))
     ('bias',)
   """
-  return prior(bias, w, b, per_head)
+  return prior_scheme(bias, w, b, per_head)

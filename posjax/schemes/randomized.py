@@ -1,20 +1,21 @@
 """Randomized positions: sorted random ids in place of 0, 1, 2, .., for lengths beyond training.
 
-Each row draws n distinct positions of [0, max_length), uniformly; the id i becomes the (i + 1)-th
-smallest of them. So a short text meets far ids and long distances, in the right order. To be
-chained before any scheme: `randomized+rope`.
+Each row draws n distinct positions in [0, max_length), uniformly, and the id i becomes the
+(i + 1)-th smallest of them. A model that is trained on short texts thus sees far ids and long
+distances, in the right order. Chain it before any scheme, as in `randomized+rope`.
 
 Reference: Ruoss et al. 2023, https://arxiv.org/abs/2305.16843, section 3 and DeepMind's
-randomized_positional_encodings (NOISY_...). That code draws distances, not ids, for its relative
-encodings, from the shape of q and k, and the same for all rows; here it is the ids that are drawn,
-so that every scheme sees positions that fit together, and each row has its own. The paper draws at
-test time as well: pass a key then too.
+randomized_positional_encodings (NOISY_...). For its relative encodings that code draws distances
+instead of ids, from the shape of q and k, and the same for all rows. Here the ids are drawn, so
+that all parts of a scheme see the same positions, and each row has its own. The paper draws at test
+time as well: pass a key then too.
 """
 
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Int, Integer, Num
 
+from posjax.math.checks import check_axes, check_integer_ids
 from posjax.scheme import PRNGKey, Scheme
 
 SHIFT_INVARIANT = True  # of the attention, which sees the ids that were drawn
@@ -23,12 +24,12 @@ SHIFT_INVARIANT = True  # of the attention, which sees the ids that were drawn
 def draw(key: PRNGKey, count: int | Int[Array, ''], max_length: int) -> Int[Array, ' N']:
   """A uniform random subset of 0 .. max_length - 1, in rising order.
 
-  O(N log N), whatever the count, which may be traced.
+  The time is O(N log N) for any count, so that the count may be traced.
 
   Args:
     key: a JAX random key.
-    count: positions to draw; above max_length, all of them.
-    max_length: N.
+    count: how many positions to draw; above max_length, all of them.
+    max_length: N, the number of positions that are drawn from.
 
   Returns:
     int32 [max_length]: `count` positions, then the fill value max_length.
@@ -38,8 +39,8 @@ def draw(key: PRNGKey, count: int | Int[Array, ''], max_length: int) -> Int[Arra
     Array([0, 1, 2], dtype=int32)
   """
   ranks = jax.random.permutation(key, max_length)
-  every = jnp.arange(max_length, dtype=jnp.int32)
-  return jnp.sort(jnp.where(ranks < count, every, max_length))
+  candidates = jnp.arange(max_length, dtype=jnp.int32)
+  return jnp.sort(jnp.where(ranks < count, candidates, max_length))
 
 
 def randomize(
@@ -50,12 +51,12 @@ def randomize(
   Args:
     pos: ids, in tokens.
     key: a JAX random key.
-    max_length: positions that are drawn from.
-    length: how many are drawn; by default 1 + the largest id.
+    max_length: the number of positions that are drawn from.
+    length: how many positions are drawn; by default 1 + the largest id.
 
   Returns:
-    int32, rising with the ids, in 0 .. max_length - 1; -1 for ids below 0, or not below what was
-    drawn.
+    int32, rising with the ids, in 0 .. max_length - 1; -1 for negative ids, and for ids that are
+    not below the number of drawn positions.
 
   Example:
     >>> randomize(jnp.array([2, 0, 1, 0, 5, -1]), jax.random.key(0), max_length=3)
@@ -69,22 +70,24 @@ def randomize(
 
 
 def scheme(max_length: int = 2048, length: int | None = None, axes: int = 1) -> Scheme:
-  """Random ids where there is a key; the ids themselves where there is none.
+  """Random ids where there is a random key; the ids themselves where there is none.
 
-  Ids that were not drawn (negative, or `length` and above) become -1, for which tables give NaN.
+  Ids that have no drawn position (negative ones, and those from `length` on) become -1, for which
+  tables give NaN.
 
   Args:
-    max_length: positions 0 .. max_length - 1 are drawn from: the longest text to prepare for.
-    length: how many positions a row draws: the most tokens that one text has. By default each row
-      draws 1 + its largest id; declare it where a text comes in pieces (decoding with a cache),
-      which otherwise would draw anew each time.
-    axes: ids per token: each axis of a row draws for itself.
+    max_length: positions are drawn from 0 .. max_length - 1; the length of the longest text to
+      prepare for.
+    length: how many positions a row draws, which is the most tokens that a text has. By default
+      each row draws 1 + its largest id. Declare it where a text is computed in pieces (decoding
+      with a cache), which would otherwise draw new positions for each piece.
+    axes: the number of ids of each token; each axis of a row has positions of its own.
 
   Raises:
-    ValueError: if a length is not positive or more than max_length, or the axes are none; where
-      used, if there are more tokens than positions and no length is declared (one axis alone:
-      cells of a grid are many, their rows few). TypeError where ids are not integers, or not as
-      many per token.
+    ValueError: if a length is not positive or above max_length, or there is no axis; where used, if
+      there are more tokens than positions and no length is declared (for one axis only, because a
+      grid has more cells than it has rows). TypeError where ids are not integers, or a token has
+      another number of them.
 
   Example:
     >>> scheme(max_length=4).ids(jnp.arange(4), jax.random.key(0))
@@ -97,13 +100,11 @@ def scheme(max_length: int = 2048, length: int | None = None, axes: int = 1) -> 
       f'The length must be in 1 .. max_length {max_length}, to draw distinct positions, but got '
       f'{length}.'
     )
-  if axes < 1:
-    raise ValueError(f'Randomized positions need at least one axis, but got {axes}.')
+  check_axes('Randomized positions', axes)
   tail = (axes,) if axes > 1 else ()
 
   def ids(pos: Num[Array, '...'], key: PRNGKey | None) -> Int[Array, '...']:
-    if not jnp.issubdtype(pos.dtype, jnp.integer):
-      raise TypeError(f'Randomized positions need integer ids, but got {pos.dtype}.')
+    check_integer_ids(pos, 'Randomized positions need')
     if pos.ndim - len(tail) not in (1, 2) or pos.shape[pos.ndim - len(tail) :] != tail:
       shown = '[B, T, n] or [T, n]' if tail else '[B, T] or [T]'
       raise TypeError(
@@ -120,8 +121,8 @@ def scheme(max_length: int = 2048, length: int | None = None, axes: int = 1) -> 
     if streams.ndim == 1:
       return randomize(pos, key, max_length, length)
     rows = streams.reshape(-1, streams.shape[-1])
-    one = lambda row, key: randomize(row, key, max_length, length)
-    drawn = jax.vmap(one)(rows, jax.random.split(key, len(rows))).reshape(streams.shape)
+    of_row = lambda row, key: randomize(row, key, max_length, length)
+    drawn = jax.vmap(of_row)(rows, jax.random.split(key, len(rows))).reshape(streams.shape)
     return jnp.moveaxis(drawn, -1, -2) if tail else drawn
 
   return Scheme(ids=ids, axes=axes)

@@ -2,16 +2,17 @@
 
 bias = (p_m . p_n - width/2) / ratio_h, ratio_h = 8 h / H for the heads h = 1 .. H, where
 p_m . p_n = sum over k of cos(distance w_k), w_k = base^(-2k/width). It has no parameters, is 0 at
-distance 0 and negative elsewhere, and falls like a logarithm, as KERPLE and T5 learn to.
+distance 0 and negative elsewhere, and falls like a logarithm, as the biases of KERPLE and T5 do
+after training.
 
-Computed as -2/ratio_h sum of sin^2(distance w_k / 2), which is the same and in which nothing
-cancels; the angles are exact at every integer distance.
+It is computed as -2/ratio_h sum of sin^2(distance w_k / 2), which is equal, and in which large
+numbers do not cancel. The angles are exact at every integer distance.
 
 Reference: Chi, Fan, Rudnicky, Ramadge 2023, "Dissecting Transformer Length Extrapolation via the
 Lens of Receptive Field Analysis", https://arxiv.org/abs/2212.10356; k = 0 .. width/2 - 1 and the
 division by 8 h / H as in the code of its appendix (the sum of the text has k = 1 .. width/2), and a
-width of 128, free of the model's. That code does not subtract width/2, which a softmax does not
-see. The authors use it under a causal mask; it is symmetric.
+width of 128, which does not depend on the model's. That code does not subtract width/2, which does
+not change a softmax. The authors use the bias under a causal mask; it is symmetric.
 """
 
 import jax
@@ -19,14 +20,14 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Num
 
-from posjax.angles import angles, frequencies
+from posjax.math.angles import angles, frequencies
 from posjax.scheme import Scheme
 
 SHIFT_INVARIANT = True
 
 
 def ratios(num_heads: int) -> Float[np.ndarray, ' H']:
-  """What the bias of each head is divided by: 8 h / H, h = 1 .. H.
+  """The number that the bias of each head is divided by: 8 h / H, h = 1 .. H.
 
   Raises:
     ValueError: if there is no head.
@@ -49,9 +50,9 @@ def bias(
   """(sum of cos(distance w_k) - width/2) / ratio.
 
   Args:
-    ratios: one per head.
+    ratios: one number for each head.
     distance: q_pos - k_pos, in tokens.
-    width: sines and cosines of the sinusoidal positions, even.
+    width: the number of sines and cosines of the sinusoidal positions together; even.
     base: the slowest wavelength approaches 2 pi base.
 
   Returns:
@@ -76,7 +77,8 @@ def scheme(width: int = 128, base: float = 10000.0) -> Scheme:
   """Biases from inner products of sinusoids.
 
   Args:
-    width: sines and cosines of the sinusoidal positions, even and at least 2: the steepness.
+    width: the number of sines and cosines of the sinusoidal positions together; even, at least 2.
+      The larger it is, the steeper is the bias.
     base: the slowest wavelength approaches 2 pi base.
 
   Raises:
@@ -89,7 +91,7 @@ def scheme(width: int = 128, base: float = 10000.0) -> Scheme:
   """
   if width < 2 or width % 2:
     raise ValueError(f"Sandwich's width must be even and at least 2, but got {width}.")
-  frequencies(width, base)  # or an error, now
+  frequencies(width, base)  # raises now, not at first use, if the base is wrong
 
   def init(key, dims):
     return {'ratios': jnp.asarray(ratios(dims.num_heads), jnp.float32)}

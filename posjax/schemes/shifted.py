@@ -1,27 +1,28 @@
 """Shifted: one random offset per row, added to all ids in training, so that only distances matter.
 
-ids + k, k uniform in 0 .. max_shift, where there is a key; the ids themselves where there is none.
-To be chained before a scheme that sees absolute ids: `shifted+sinusoidal`. Schemes that see
-distances alone are not changed by it.
+ids + k, with k uniform in 0 .. max_shift, where there is a random key; the ids themselves where
+there is none. Chain it before a scheme that sees absolute ids, as in `shifted+sinusoidal`. It does
+not change schemes that see distances alone.
 
 Reference: Kiyono, Kobayashi, Suzuki, Inui 2021, SHAPE, https://arxiv.org/abs/2109.05644, section 3,
 and the authors' code (butsugiri/shape): one k for each sequence of the batch, K = 500. That code
-draws from 0 .. K - 1 and numbers the tokens from K, not from 0, when it does not train; the paper
-draws from 0 .. K, and so do we. An id and its offset together must stay below 2^31, where int32
-wraps round without a word.
+draws from 0 .. K - 1, and numbers the tokens from K, not from 0, when it does not train; the paper
+draws from 0 .. K, and so do we. The sum of an id and its offset must stay below 2^31, from which on
+int32 wraps around without an error.
 """
 
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Int, Num
 
+from posjax.math.checks import check_axes
 from posjax.scheme import PRNGKey, Scheme
 
 SHIFT_INVARIANT = True  # of the attention, which sees the ids that were shifted
 
 
 def offsets(key: PRNGKey, shape: tuple[int, ...], max_shift: int) -> Int[Array, '...']:
-  """Independent uniform numbers of 0 .. max_shift, both included.
+  """Independent uniform integers in 0 .. max_shift, both ends included.
 
   Example:
     >>> offsets(jax.random.key(0), (2, 1), max_shift=0)
@@ -32,19 +33,20 @@ def offsets(key: PRNGKey, shape: tuple[int, ...], max_shift: int) -> Int[Array, 
 
 
 def shift(pos: Num[Array, '...'], key: PRNGKey, max_shift: int, axes: int = 1) -> Num[Array, '...']:
-  """Ids with one offset per row, and per axis.
+  """Ids plus one random offset for each row and axis.
 
   Args:
     pos: [T] or [B, T], in tokens; for n axes [T, n] or [B, T, n].
     key: a JAX random key.
     max_shift: the largest offset.
-    axes: n, ids per token: each axis of a row gets an offset of its own.
+    axes: n, the number of ids of each token; each axis of a row has an offset of its own.
 
   Returns:
-    int32, exactly; of float32 ids, float32.
+    int32, which is exact, or float32 for float32 ids.
 
   Raises:
-    TypeError: if ids are unsigned and wide, or of a float type narrower than float32.
+    TypeError: if ids are unsigned integers that do not fit into int32, or of a float type narrower
+      than float32.
 
   Example:
     >>> pos = shift(jnp.arange(3), jax.random.key(0), max_shift=9)
@@ -62,19 +64,19 @@ def shift(pos: Num[Array, '...'], key: PRNGKey, max_shift: int, axes: int = 1) -
 
 
 def scheme(max_shift: int = 500, axes: int = 1) -> Scheme:
-  """Ids shifted at random where there is a key; the ids themselves where there is none.
+  """Ids shifted at random where there is a random key; the ids themselves where there is none.
 
-  A row is a row of the batch: packed documents share the offset of theirs. A text that comes in
-  pieces, such as decoding with a cache, must come without a key, or with its ids shifted before.
+  A row is a row of the batch: packed documents in one row share its offset. A text that is computed
+  in pieces, as in decoding with a cache, must have no key, or ids that were shifted before.
 
   Args:
-    max_shift: K, the largest offset, in tokens: less than 2^31 - 1 by the largest id. 0 is off.
-      Tables must have as many rows more.
-    axes: ids per token: each axis of a row gets an offset of its own.
+    max_shift: K, the largest offset, in tokens. Its sum with the largest id must be less than
+      2^31 - 1. 0 shifts nothing. A table must have K more rows.
+    axes: the number of ids of each token; each axis of a row has an offset of its own.
 
   Raises:
-    ValueError: if the shift is negative or no int32, or the axes are none; where used, TypeError
-      for ids that cannot be added to.
+    ValueError: if the shift is negative or not an int32, or there is no axis; where used, TypeError
+      for ids of a type that is too narrow.
 
   Example:
     >>> scheme(max_shift=7).ids(jnp.arange(4), None)
@@ -82,8 +84,7 @@ def scheme(max_shift: int = 500, axes: int = 1) -> Scheme:
   """
   if not 0 <= max_shift < 2**31 - 1:
     raise ValueError(f'The max_shift must be in 0 .. 2^31 - 2, but got {max_shift}.')
-  if axes < 1:
-    raise ValueError(f'Shifted positions need at least one axis, but got {axes}.')
+  check_axes('Shifted positions', axes)
 
   def ids(pos: Num[Array, '...'], key: PRNGKey | None) -> Num[Array, '...']:
     return pos if key is None else shift(pos, key, max_shift, axes)

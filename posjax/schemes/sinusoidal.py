@@ -10,62 +10,36 @@ disagrees with the paper and with itself; the arguments say which is meant:
   tensor2tensor, fairseq, TENER             halves, k/(d/2 - 1)           ... endpoint=True
   complex-order                             halves [cos, sin], 2k/d       ... cos_first=True
 
-(complex-order multiplies by pi besides, and Transformer-XL gives an odd width one column more.)
-An odd width leaves its last column 0. Angles are exact at every int32 position.
+(complex-order multiplies by pi besides, and Transformer-XL makes an odd width one column wider.)
+With an odd width the last column is 0. Angles are exact at every int32 position.
 """
 
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Num
 
-from posjax.angles import angles, frequencies
+from posjax.math.angles import angles, frequencies
+from posjax.math.checks import check_axes, check_positive
+from posjax.math.sinusoids import encoding
 from posjax.scheme import Scheme
 
 SHIFT_INVARIANT = False
 
 
-def encoding(
-  pos: Num[Array, '*shape'],
-  width: int,
-  base: float = 10000.0,
-  *,
-  interleaved: bool = True,
-  cos_first: bool = False,
-  endpoint: bool = False,
-) -> Float[Array, '*shape width']:
-  """The code of each position.
-
-  Args:
-    pos: ids, in tokens; any integer, or float32.
-    width: M, any positive number; an odd one ends in a zero.
-    base: the slowest wavelength approaches 2 pi base (tokens).
-    interleaved: sine and cosine of one frequency side by side, instead of in two halves.
-    cos_first: the cosine before the sine.
-    endpoint: frequencies base^(-k/(d/2 - 1)), instead of base^(-2k/d).
-
-  Returns:
-    float32, in [-1, 1].
-
-  Example:
-    >>> encoding(jnp.array([0]), 4)
-    Array([[0., 1., 0., 1.]], dtype=float32)
-  """
-  angle = angles(pos, frequencies(width, base, endpoint=endpoint))
-  pair = [jnp.sin(angle), jnp.cos(angle)]
-  pair = pair[::-1] if cos_first else pair
-  if interleaved:
-    code = jnp.stack(pair, axis=-1).reshape(*pos.shape, -1)
-  else:
-    code = jnp.concatenate(pair, axis=-1)
-  return jnp.pad(code, [(0, 0)] * pos.ndim + [(0, width % 2)])
-
-
 def shift_matrix(
   offset: int, width: int, base: float = 10000.0
 ) -> Float[np.ndarray, 'width width']:
-  """M_k with PE(pos + k) = M_k PE(pos), for every position: a block rotation.
+  """The matrix M_k with PE(pos + k) = M_k PE(pos) for every position.
 
-  Interleaved layout; blocks [[cos, sin], [-sin, cos]] of k w_i. float64.
+  For the interleaved layout it consists of the blocks [[cos, sin], [-sin, cos]] of k w_i.
+
+  Args:
+    offset: k, in tokens.
+    width: the number of dimensions; even.
+    base: the base of the frequencies.
+
+  Returns:
+    float64.
 
   Raises:
     ValueError: if the width is odd.
@@ -82,12 +56,12 @@ def shift_matrix(
 def dot(
   distance: Num[Array, '*shape'], width: int, base: float = 10000.0
 ) -> Float[Array, '*shape']:
-  """PE(p) . PE(p + distance) = sum over i from 0 to d/2 - 1 of cos(distance w_i): even, <= d/2."""
+  """PE(p) . PE(p + distance) = sum over i = 0 .. d/2 - 1 of cos(distance w_i), at most d/2."""
   return jnp.cos(angles(distance, frequencies(width, base))).sum(-1)
 
 
 def wavelengths(width: int, base: float = 10000.0) -> Float[np.ndarray, ' half']:
-  """2 pi / w_k, in tokens: from 2 pi towards 2 pi base. float64."""
+  """2 pi / w_k in tokens, from 2 pi towards 2 pi base, as float64."""
   return 2 * np.pi / frequencies(width, base)
 
 
@@ -101,14 +75,11 @@ def scheme(
   """Adds the code of each token's ids to its embedding.
 
   Args:
-    base: the slowest wavelength approaches 2 pi base.
-    interleaved: layout, see `encoding`.
-    cos_first: layout, see `encoding`.
-    endpoint: frequencies, see `encoding`.
-    axes: ids per token: each axis gets an equal share of the width (2 for images).
+    base, interleaved, cos_first, endpoint: see `posjax.math.sinusoids.encoding`.
+    axes: the number of ids of each token (2 for images); each axis has an equal share of the width.
 
   Raises:
-    ValueError: if the base is not positive or the axes are none; where used, if they do not
+    ValueError: if the base is not positive or there is no axis; where used, if the axes do not
       divide the width.
 
   Example:
@@ -116,10 +87,8 @@ def scheme(
     >>> scheme().embed({}, x, None, jnp.zeros((1, 1), jnp.int32))
     Array([[[0., 1.]]], dtype=float32)
   """
-  if not base > 0:
-    raise ValueError(f"The sinusoid's base must be positive, but got {base}.")
-  if axes < 1:
-    raise ValueError(f'Sinusoidal positions need at least one axis, but got {axes}.')
+  check_positive('The sinusoid', base=base)
+  check_axes('Sinusoidal positions', axes)
 
   def embed(params, x, tokens, pos):
     width = x.shape[-1]

@@ -1,18 +1,19 @@
 """Swin: a learned bias for each offset in a two-dimensional window.
 
-bias = table[dy + height - 1, dx + width - 1], dy and dx the distances q - k on the two axes, and
-NaN for offsets that the window does not have: tokens of different windows must not meet, which
-segments ensure.
+bias = table[dy + height - 1, dx + width - 1], where dy and dx are the distances q - k on the two
+axes. It is NaN for offsets that do not occur in the window: tokens of different windows must not
+attend to each other, which `segments` ensure.
 
-Reference: Liu et al. 2021, https://arxiv.org/abs/2103.14030, section 3.2, eq. 4; table, order of
-its rows (q - k, y before x) and initial deviation 0.02 as in the authors' code, whose table is ours
-with its first axis split in (2 height - 1, 2 width - 1).
+Reference: Liu et al. 2021, https://arxiv.org/abs/2103.14030, section 3.2, eq. 4. The table, the
+order of its rows (q - k, y before x) and the initial standard deviation 0.02 are as in the authors'
+code, whose table is ours if its first axis is split in (2 height - 1, 2 width - 1).
 """
 
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Num
 
+from posjax.math.tables import lookup
 from posjax.scheme import Scheme
 
 SHIFT_INVARIANT = True
@@ -22,7 +23,7 @@ EXAMPLE = 'swin(height=6, width=8)'
 def bias(
   table: Float[Array, 'rows columns H'], distance: Num[Array, '*shape 2']
 ) -> Float[Array, 'H *shape']:
-  """table[dy + height - 1, dx + width - 1], heads first; NaN outside of the window.
+  """table[dy + height - 1, dx + width - 1], heads first, and NaN outside the window.
 
   Args:
     table: [2 height - 1, 2 width - 1, H].
@@ -36,19 +37,16 @@ def bias(
     >>> bias(table, jnp.array([[0, 0], [-1, 1], [0, 2]]))
     Array([[ 4.,  2., nan]], dtype=float32)
   """
-  if not jnp.issubdtype(distance.dtype, jnp.integer):
-    raise TypeError(f'A table of offsets needs integer ids, but got {distance.dtype}.')
-  rows, columns = (distance[..., i] + size // 2 for i, size in enumerate(table.shape[:2]))
-  found = table.at[rows, columns].get(mode='fill', fill_value=jnp.nan, wrap_negative_indices=False)
-  return jnp.moveaxis(found, -1, 0)
+  row, column = (distance[..., i] + size // 2 for i, size in enumerate(table.shape[:2]))
+  return jnp.moveaxis(lookup(table, row, column, reader='A table of offsets needs'), -1, 0)
 
 
 def scheme(height: int, width: int) -> Scheme:
   """A table of biases for windows of height x width tokens.
 
   Args:
-    height: of the window, in tokens: the first id.
-    width: of the window, in tokens: the second id.
+    height: the height of the window in tokens, which the first id of a token counts.
+    width: the width of the window in tokens, which the second id of a token counts.
 
   Raises:
     ValueError: if the window is empty; where used, TypeError for ids that are not integers.

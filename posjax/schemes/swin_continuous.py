@@ -1,14 +1,16 @@
 """Continuous Swin: a network of log-spaced offsets gives the bias, also between other windows.
 
-bias = 16 sigmoid(f(y, x)), f an MLP 2 -> hidden -> H with ReLU and no offset at its end, where on
-each axis y = sign(d) log2(1 + 8 |d| / (size - 1)) / 3: -1.06 .. 1.06 inside the window.
+bias = 16 sigmoid(f(y, x)), where f is an MLP 2 -> hidden -> H with ReLU and no offset in its last
+layer, and on each axis y = sign(d) log2(1 + 8 |d| / (size - 1)) / 3, in -1.06 .. 1.06 inside the
+window.
 
 Reference: Liu et al. 2022, Swin Transformer V2, https://arxiv.org/abs/2111.09883, section 3.3. The
-text has sign(d) log(1 + |d|) and a bias that is f itself; the scaling of a window to 8, log2 / 3,
-16 sigmoid, 512 hidden units, and initial kernels of deviation 0.02 with offsets of zero are those
-of the authors' code. height and width are the window of training; keep them for a larger one at
-use, as its `pretrained_window_size`: the network is then asked a little beyond what it saw. Swin V2
-also replaces q . k by a scaled cosine, which is another scheme's.
+text has sign(d) log(1 + |d|) and a bias that is f itself. The scaling of a window to 8, log2 / 3,
+16 sigmoid, 512 hidden units, and initial kernels of standard deviation 0.02 with offsets of zero
+are those of the authors' code. height and width are the window of training. Keep them when a larger
+window is used, as that code does with `pretrained_window_size`: the inputs of the network are then
+a little beyond those of training. Swin V2 also replaces q . k by a scaled cosine, which is the
+scheme `cosine`.
 """
 
 import math
@@ -29,9 +31,9 @@ def coordinates(
   """sign(d) log2(1 + 8 |d| / (size - 1)) / log2(8) on each axis.
 
   Args:
-    distance: q_pos - k_pos as (dy, dx), in tokens; any, fractions too.
-    height: of the window of training, at least 2.
-    width: of the window of training, at least 2.
+    distance: q_pos - k_pos as (dy, dx), in tokens; any numbers, fractions too.
+    height: the height of the window of training, at least 2.
+    width: the width of the window of training, at least 2.
 
   Example:
     >>> coordinates(jnp.array([[0, 7], [-1, 0]]), height=8, width=8).round(3)
@@ -50,7 +52,7 @@ def bias(
   out_kernel: Float[Array, 'hidden H'],
   coordinates: Float[Array, '*shape 2'],
 ) -> Float[Array, 'H *shape']:
-  """16 sigmoid(relu(coordinates kernel + offset) out_kernel), heads first: between 0 and 16.
+  """16 sigmoid(relu(coordinates kernel + offset) out_kernel), heads first, between 0 and 16.
 
   Example:
     >>> bias(jnp.zeros((2, 1)), jnp.zeros(1), jnp.zeros((1, 1)), jnp.ones((3, 2)))
@@ -66,12 +68,12 @@ def scheme(height: int, width: int, hidden: int = 512) -> Scheme:
   """Biases of a network of log-spaced offsets.
 
   Args:
-    height: of the window of training, in tokens: the first id.
-    width: of the window of training, in tokens: the second id.
-    hidden: units of the network.
+    height: the height of the window of training in tokens, which the first id of a token counts.
+    width: the width of the window of training in tokens, which the second id of a token counts.
+    hidden: the number of hidden units of the network.
 
   Raises:
-    ValueError: if the window has less than 2 x 2 tokens, or the network no unit.
+    ValueError: if the window has less than 2 x 2 tokens, or the network has no hidden unit.
 
   Example:
     >>> from posjax.scheme import places
@@ -90,7 +92,7 @@ def scheme(height: int, width: int, hidden: int = 512) -> Scheme:
     return {'kernel': kernel, 'offset': jnp.zeros(hidden), 'out_kernel': out_kernel}
 
   def biases(params, distance):
-    seen = coordinates(distance, height, width)
-    return bias(params['kernel'], params['offset'], params['out_kernel'], seen)
+    inputs = coordinates(distance, height, width)
+    return bias(params['kernel'], params['offset'], params['out_kernel'], inputs)
 
   return Scheme(init=init, bias=biases, axes=2)

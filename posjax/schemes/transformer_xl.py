@@ -26,12 +26,12 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Inexact, Num
 
-from posjax.angles import angles, frequencies
 from posjax.heads import product
+from posjax.math.angles import angles, frequencies
+from posjax.math.rotation import rotate
+from posjax.math.sinusoids import encoding
 from posjax.scheme import Relative, Scheme, Tiled
 from posjax.schemes import shaw
-from posjax.schemes.rope import rotate
-from posjax.schemes.sinusoidal import encoding
 
 SHIFT_INVARIANT = True
 

@@ -2,18 +2,20 @@
 
 logits = sum over c of Re(q_c conj(k_c) e^(i distance f_c)) zeta_c^(distance/512) / sqrt(D), for the
 pairs c = 0 .. d/2 - 1 of RoPE, with zeta_c = (2c/d + gamma) / (1 + gamma), gamma = 0.4. All zeta
-are below 1, those of the fast frequencies most: far away, only the slow ones are left.
+are below 1, and those of the fast frequencies are the smallest: far away, only the slow frequencies
+are left.
 
 Reference: Sun et al. 2022, A Length-Extrapolatable Transformer, https://arxiv.org/abs/2212.10554,
 algorithm 1. The paper pairs neighbours (`interleaved=True`); its 512 is `scale_base`.
 
-The authors' code multiplies q by zeta^(pos/512) and k by zeta^(-pos/512): from position 36,000 on
-that is more than float32 holds, and centring it on the sequence makes cached keys wrong. Here the
-logits are replaced at place 3, where the middle of a tile's own queries is the zero of the powers,
-so that they are exact wherever the tile is. Keys far back give exactly 0, which is right. Queries
-more than `reach` tokens (24,500) from that middle, and keys so far ahead of it, get NaN. Later keys
-grow without bound by definition: use a causal mask. The scale is 1/sqrt(D): `attend`'s own does not
-reach logits that a scheme replaces.
+The authors' code multiplies q by zeta^(pos/512) and k by zeta^(-pos/512). From position 36,000 on
+that is more than float32 holds, and to count positions from the middle of the sequence makes cached
+keys wrong. Here the logits are replaced at place 3, and positions in the powers are counted from
+the middle of the queries that are computed together, so that the powers are exact wherever these
+queries are. Keys far back give exactly 0, which is correct. Queries more than `reach` tokens
+(24,500) from that middle, and keys so far ahead of it, give NaN. The logits of later keys grow
+without bound by definition: use a causal mask. The logits are scaled by 1/sqrt(D) here, because
+`attend` does not scale logits that a scheme replaces.
 """
 
 import jax
@@ -21,22 +23,24 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Num
 
-from posjax.angles import angles, frequencies
 from posjax.heads import product
+from posjax.math.angles import angles, frequencies
+from posjax.math.checks import check_positive
+from posjax.math.rotation import check_fraction, rotary_width, rotate
 from posjax.scheme import Scheme
-from posjax.schemes.rope import rotary_width, rotate
 
 SHIFT_INVARIANT = True
 
-_LIMIT = 60.0  # of a power of e: float32 ends at 88, and heads are numbers beside it
+# The largest power of e. float32 ends at e^88, and each power is multiplied by a head's dimensions.
+_LIMIT = 60.0
 
 
 def decays(width: int, gamma: float = 0.4) -> Float[np.ndarray, ' half']:
-  """zeta: what is left of each pair's product after scale_base tokens.
+  """zeta: the share that is left of each pair's product after scale_base tokens.
 
   Args:
-    width: how many numbers of a head turn.
-    gamma: positive; the larger, the slower.
+    width: the number of rotated dimensions.
+    gamma: a positive number; the larger it is, the slower is the decay.
 
   Returns:
     float64 [width // 2], in (0, 1), rising.
@@ -49,7 +53,7 @@ def decays(width: int, gamma: float = 0.4) -> Float[np.ndarray, ' half']:
 
 
 def reach(gamma: float = 0.4, scale_base: float = 512.0) -> float:
-  """How many tokens from the middle of a tile's queries float32 holds the powers: e^60.
+  """The number of tokens from the middle of the queries up to which no power exceeds e^60.
 
   Example:
     >>> int(reach())
@@ -70,7 +74,7 @@ def rotated_logits(
   fraction: float = 1.0,
   interleaved: bool = False,
 ) -> Float[Array, 'B H T S']:
-  """The content logits with rotation and decay, scaled by 1/sqrt(D).
+  """The logits of rotated heads that decay with the distance, scaled by 1/sqrt(D).
 
   Args:
     q: queries, as projected.
@@ -83,7 +87,7 @@ def rotated_logits(
     float32 or wider; NaN beyond `reach`.
 
   Raises:
-    ValueError: if the width that turns is odd.
+    ValueError: if the rotated width is odd.
 
   Example:
     >>> ones, pos = jnp.ones((1, 1, 1, 2)), jnp.zeros((1, 1), jnp.int32)
@@ -96,19 +100,20 @@ def rotated_logits(
   low, high = q_pos.min(axis=1, keepdims=True), q_pos.max(axis=1, keepdims=True)
   middle = jax.lax.stop_gradient(low // 2 + high // 2)  # low + high would wrap
 
-  def place(x, pos, rates):
+  def positioned(x, pos, rates):
     wide = jnp.promote_types(x.dtype, jnp.float32)
-    turned = rotate(x.astype(wide), angles(pos, frequencies(width, base)), interleaved)
+    rotated = rotate(x.astype(wide), angles(pos, frequencies(width, base)), interleaved)
     tokens = (pos - middle)[..., None].astype(wide)
     powers = jnp.minimum(tokens * jnp.asarray(rates, wide).reshape(1, 1, -1), _LIMIT)
     pairs = jnp.repeat(powers, 2, -1) if interleaved else jnp.concatenate([powers, powers], -1)
     still = jnp.zeros((*pos.shape, x.shape[-1] - width), wide)
-    return turned * jnp.exp(jnp.concatenate([pairs, still], -1))[:, :, None]
+    return rotated * jnp.exp(jnp.concatenate([pairs, still], -1))[:, :, None]
 
-  found = product(place(q, q_pos, rates), place(k, k_pos, -rates)) * q.shape[-1] ** -0.5
-  most = reach(gamma, scale_base)
-  q_beyond, k_beyond = abs(q_pos - middle) > most, k_pos - middle > most
-  return jnp.where(q_beyond[:, None, :, None] | k_beyond[:, None, None], jnp.nan, found)
+  logits = product(positioned(q, q_pos, rates), positioned(k, k_pos, -rates))
+  farthest = reach(gamma, scale_base)
+  q_beyond, k_beyond = abs(q_pos - middle) > farthest, k_pos - middle > farthest
+  beyond = q_beyond[:, None, :, None] | k_beyond[:, None, None]
+  return jnp.where(beyond, jnp.nan, logits * q.shape[-1] ** -0.5)
 
 
 def scheme(
@@ -121,25 +126,22 @@ def scheme(
   """Rotary positions that decay.
 
   Args:
-    base: of the frequencies.
-    scale_base: tokens after which zeta is left of a pair's product; positive.
-    gamma: the larger, the slower the decay; positive.
-    fraction: share of each head that turns and decays, in (0, 1], with the zeta of that width.
-    interleaved: pair neighbours, as the paper, instead of halves.
+    base, fraction, interleaved: shared by the family, see `posjax.math.rotation`. What is not
+      rotated does not decay. The paper interleaves.
+    scale_base: the number of tokens after which the share zeta of a pair's product is left;
+      positive.
+    gamma: a positive number; the larger it is, the slower is the decay.
 
   Raises:
-    ValueError: if an argument is out of range; where used, if the width that turns is odd.
+    ValueError: if an argument is out of range; where used, if the rotated width is odd.
 
   Example:
     >>> from posjax.scheme import places
     >>> places(scheme())
     ('logits',)
   """
-  for name, value in (('base', base), ('scale_base', scale_base), ('gamma', gamma)):
-    if not value > 0:
-      raise ValueError(f"xPos's {name} must be positive, but got {value}.")
-  if not 0 < fraction <= 1:
-    raise ValueError(f"xPos's fraction must be in (0, 1], but got {fraction}.")
+  check_positive('xPos', base=base, scale_base=scale_base, gamma=gamma)
+  check_fraction(fraction, 'xPos')
 
   def replaced(params, logits, q, k, q_at, k_at):
     return rotated_logits(q, k, q_at, k_at, base, scale_base, gamma, fraction, interleaved)

@@ -145,7 +145,7 @@ def test_gradients_reach_keys_of_every_chunk():
 def test_float_ids_are_refused(side):
   x, ids = jnp.zeros((1, 3, 1, 4)), {'q_pos': jnp.arange(3)[None], 'k_pos': jnp.arange(3)[None]}
   ids[side] = ids[side].astype(jnp.float32)
-  with pytest.raises(TypeError, match='whole tokens: integer ids, but got float32'):
+  with pytest.raises(TypeError, match='whole tokens and needs integer ids, but got float32'):
     dual_chunk.rotated_logits(x, x, **ids, chunk_size=6, length=10)
 
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import posjax
-from posjax.network import initial
+from posjax.math.network import initial
 from posjax.schemes import dynamic_bias
 from tests.loops import attention, causal, content, error
 

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import posjax
+from posjax.math.tables import position_heads
 from posjax.schemes import factored
 from tests.loops import attention, error
 
@@ -180,7 +181,7 @@ def test_initial_halves_have_unit_variance(key):
   np.testing.assert_allclose(params['table'].std(), 1.0, rtol=0.02)
   for name in ('query', 'key'):
     np.testing.assert_allclose(params[name].std(), 256**-0.5, rtol=0.02)
-    half = factored.position_heads(params['table'], params[name], jnp.arange(256))
+    half = position_heads(params['table'], params[name], jnp.arange(256))
     np.testing.assert_allclose(half.std(), 1.0, rtol=0.05)
   assert abs(params['query'] - params['key']).max() > 0.1
 

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 import posjax
+from posjax.math.softplus import inverse_softplus
 from posjax.schemes import fire, kerple
 from tests.loops import attention, causal, content, error
 
@@ -81,7 +82,7 @@ def test_below_the_threshold_a_linear_network_is_logarithmic_kerple(key):
   params = scheme.init(key, DIMS)
   params |= {'kernel_0': jnp.ones((1, 1)), 'offset_0': jnp.zeros(1)}
   params['kernel_1'] = -r1[None] * normaliser
-  like = {'raw_factor': kerple.raw_positive(r1), 'raw_rate': kerple.raw_positive(jnp.full(6, 0.1))}
+  like = {'raw_factor': inverse_softplus(r1), 'raw_rate': inverse_softplus(jnp.full(6, 0.1))}
   q, k, v = jax.random.normal(key, (3, 2, 9, 6, 4))
   how = {'q_pos': jnp.arange(9), 'k_pos': jnp.arange(9), 'causal': True}
   found = attend(q, k, v, scheme, params, **how)

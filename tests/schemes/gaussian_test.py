@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import posjax
+from posjax.math.softplus import inverse_softplus
 from posjax.schemes import gaussian
 from tests.loops import attention, content, error
 
@@ -130,7 +131,7 @@ def test_a_narrow_w_counts_every_token():
 
 @pytest.mark.parametrize('value', [1e-6, 0.1, 1.0, 50.0, 1e5])
 def test_numbers_start_at_what_was_asked_for(key, value):
-  np.testing.assert_allclose(_softplus(gaussian.before_softplus(0.1, 3)), [0.1] * 3, rtol=1e-6)
+  np.testing.assert_allclose(_softplus(inverse_softplus(0.1)), 0.1, rtol=1e-6)
   params = gaussian.scheme(value, -value).init_model(key, DIMS)
   found = [jax.nn.softplus(params[name]) for name in ('raw_w', 'raw_b')]
   np.testing.assert_allclose(found, [[value]] * 2, rtol=2e-6)

@@ -113,7 +113,7 @@ def test_gradients_reach_near_and_far_keys():
 def test_float_ids_are_refused(side):
   ids = [jnp.arange(3), jnp.arange(3)]
   ids[side] = ids[side].astype(jnp.float32)
-  with pytest.raises(TypeError, match='whole tokens: integer ids, but got float32'):
+  with pytest.raises(TypeError, match='whole tokens and needs integer ids, but got float32'):
     grouped.grouped_ids(*ids, 3, 4)
 
 

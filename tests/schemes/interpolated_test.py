@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import posjax
-from posjax.angles import angles, frequencies
+from posjax.math.angles import angles, frequencies
 from posjax.positions import grid
 from posjax.schemes import interpolated
 

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import posjax
+from posjax.math.tables import lookup
 from posjax.schemes import learned, sinusoidal
 
 GOLDEN = np.load(Path(__file__).parents[1] / 'golden' / 'learned.npz')
@@ -22,7 +23,7 @@ def test_each_token_gets_the_row_of_its_id(key):
 
 def test_it_equals_deepminds_lookup_of_random_ids():
   table, drawn = jnp.asarray(GOLDEN['noisy_table']), jnp.asarray(GOLDEN['noisy_table_idx_sorted'])
-  np.testing.assert_array_equal(learned.lookup(table, drawn), GOLDEN['noisy_table_out'])
+  np.testing.assert_array_equal(lookup(table, drawn), GOLDEN['noisy_table_out'])
 
 
 def test_with_a_table_of_sinusoids_it_is_the_sinusoidal_scheme(key):
@@ -44,12 +45,12 @@ def test_ids_beyond_the_table_and_negative_ones_give_nan(key):
 def test_other_integers_find_the_same_rows(key, dtype):
   table = jax.random.normal(key, (300, 2))
   pos = jnp.array([0, 100, 127])
-  np.testing.assert_array_equal(learned.lookup(table, pos.astype(dtype)), table[pos])
+  np.testing.assert_array_equal(lookup(table, pos.astype(dtype)), table[pos])
 
 
 def test_only_the_rows_that_were_used_get_gradients(key):
   table = jax.random.normal(key, (5, 2))
-  grad = jax.grad(lambda t: learned.lookup(t, jnp.array([1, 3, 1])).sum())(table)
+  grad = jax.grad(lambda t: lookup(t, jnp.array([1, 3, 1])).sum())(table)
   np.testing.assert_array_equal(grad[:, 0], [0, 2, 0, 1, 0])
 
 

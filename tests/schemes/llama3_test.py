@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import posjax
-from posjax import angles
+from posjax.math import angles
 from posjax.schemes import llama3, rope
 from tests.loops import error
 from tests.rotations import GOLDEN, attended, compiled, golden, heads, reading

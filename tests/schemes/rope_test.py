@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 
 import posjax
-from posjax.angles import angles, frequencies
+from posjax.math.angles import angles, frequencies
+from posjax.math.rotation import rotary_scheme, rotary_width
 from posjax.schemes import interpolated, rope
 
 attend = jax.jit(posjax.attend, static_argnums=3, static_argnames='causal')
@@ -147,7 +148,7 @@ def test_interpolation_equals_lucidrains():
 
 def test_any_frequencies_make_a_scheme_and_the_attention_factor_grows_what_turns(key):
   x, pos = jax.random.normal(key, (1, 5, 2, 16)), np.arange(5)
-  scheme = rope.turning(lambda width: 7.0 ** -np.arange(width / 2), 0.5, attention_factor=1.5)
+  scheme = rotary_scheme(lambda width: 7.0 ** -np.arange(width / 2), 0.5, attention_factor=1.5)
   out = scheme.query({}, x, jnp.asarray(pos)[None])
   np.testing.assert_array_equal(out[..., 8:], x[..., 8:])
   assert _error(out[0, ..., :8], 1.5 * _rotated(x[0, ..., :8], pos, 7.0**4)) < 1e-6
@@ -156,13 +157,13 @@ def test_any_frequencies_make_a_scheme_and_the_attention_factor_grows_what_turns
 
 def test_a_width_that_is_a_quotient_is_found_again():
   assert 14 / 50 * 50 != 14
-  assert rope.rotary_width(50, 14 / 50) == 14
+  assert rotary_width(50, 14 / 50) == 14
 
 
 @pytest.mark.parametrize('factor', [0.0, -1.0, float('inf'), float('nan')])
 def test_an_attention_factor_that_is_not_positive_is_refused(factor):
   with pytest.raises(ValueError, match='The attention factor must be positive, but got'):
-    rope.turning(frequencies, attention_factor=factor)
+    rotary_scheme(frequencies, attention_factor=factor)
 
 
 def test_at_position_0_nothing_turns(key):

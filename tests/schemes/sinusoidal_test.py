@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from posjax.angles import frequencies
+from posjax.math.angles import frequencies
 from posjax.positions import grid
 from posjax.schemes import sinusoidal
 from posjax.schemes.sinusoidal import scheme

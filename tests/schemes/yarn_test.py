@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 import posjax
-from posjax import angles
+from posjax.math import angles
+from posjax.math.extension import kept_by_turns, mixed_frequencies
 from posjax.schemes import rope, yarn
 from tests.loops import error
 from tests.rotations import GOLDEN, attended, compiled, golden, heads, reading
@@ -96,14 +97,14 @@ def test_the_papers_mixture_is_linear_in_the_turns():
   for frequency in own:  # "NTK-by-parts", alpha = 1, beta = 32
     turns = 2048 / (2 * math.pi / frequency)
     expected.append(0.0 if turns < 1 else 1.0 if turns > 32 else (turns - 1) / (32 - 1))
-  found = yarn.kept_by_turns(own, 2048)
+  found = kept_by_turns(own, 2048)
   np.testing.assert_allclose(found, expected, atol=1e-12)
   theirs = yarn.kept(96, 2048, truncate=False)
   np.testing.assert_array_equal(found == 1, theirs == 1)
   np.testing.assert_array_equal(found == 0, theirs == 0)
   assert abs(found - theirs).max() > 0.3
   mixed = [(1 - g) * w / 8 + g * w for g, w in zip(expected, own, strict=True)]
-  np.testing.assert_allclose(yarn.mixed(own, found, 8.0), mixed, rtol=1e-12)
+  np.testing.assert_allclose(mixed_frequencies(own, found, 8.0), mixed, rtol=1e-12)
 
 
 @pytest.mark.parametrize('options', [{}, {'fraction': 0.5, 'interleaved': True}])

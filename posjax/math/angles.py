@@ -1,9 +1,9 @@
-"""Angles that are exact at every integer position.
+"""Position times frequency, as an angle that is exact at every integer position.
 
-`float32(position) * frequency` is off by 3e-3 radians at position 131,072 and by everything at
-1e7. Here a frequency is a 64-bit fixed-point fraction of a turn in two uint32 words; wrapping
-integer multiplication by the position *is* the reduction modulo one turn, and only the 32-bit
-phase that remains becomes a float32, in [-pi, pi).
+`float32(position) * frequency` is off by 3e-3 radians at position 131,072, and meaningless at 1e7.
+Here a frequency is kept as a fraction of a turn, a 64-bit fixed-point number in two uint32 words.
+Integer multiplication by the position wraps around, and this wrapping *is* the reduction modulo one
+turn. Only the 32-bit phase that remains is converted to float32, in [-pi, pi).
 """
 
 from fractions import Fraction
@@ -12,6 +12,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int, Num, UInt32
+
+from posjax.math.checks import check_ids
 
 # 2 pi to 64 digits: float64's 16 would be wrong at position 1e9.
 _TURN = Fraction(62831853071795864769252867665590057683943387987502116419498891846, 10**64)
@@ -23,8 +25,9 @@ def frequencies(
   """Geometric frequencies: base^(-2k/width), k = 0 .. width/2 - 1, in radians per token.
 
   Args:
-    width: the number of sines and cosines together; an odd one leaves one over.
-    base: 2 pi base is the wavelength that the slowest frequency approaches; positive.
+    width: the number of sines and cosines together. Half of it, rounded down, is the number of
+      frequencies.
+    base: a positive number; 2 pi base is the wavelength that the slowest frequency approaches.
       Synonyms: theta, max_wavelength, max_timescale, base_frequency.
     endpoint: whether the last frequency is 1/base itself: base^(-k/(width/2 - 1)), as in
       tensor2tensor, fairseq and TENER.
@@ -51,11 +54,12 @@ def frequencies(
 def angles(
   pos: Num[Array, '*shape'], frequencies: Float[np.ndarray, ' half']
 ) -> Float[Array, '*shape half']:
-  """pos * frequencies, modulo 2 pi: to 3e-7 at every int32 position.
+  """pos * frequencies, modulo 2 pi, with an error below 3e-7 at every int32 position.
 
   Args:
-    pos: ids, in tokens. Integers are exact; float32 ids (below 2^31) are taken exactly as given
-      and have gradients; narrower floats are refused, as they cannot count past 256.
+    pos: ids, in tokens. Integers of any size are exact. float32 ids, below 2^31, are taken to be
+      exactly the numbers that they hold, and have gradients. Narrower floats are refused, because
+      they cannot count past 256.
     frequencies: radians per token, a float64 NumPy array: constants, not parameters.
 
   Returns:
@@ -72,8 +76,7 @@ def angles(
   """
   if jnp.issubdtype(pos.dtype, jnp.integer):
     return _whole(pos, frequencies, jnp.dtype(jnp.float32))
-  if pos.dtype not in (jnp.float32, jnp.float64):
-    raise TypeError(f'Ids must be integers, float32 or float64, but got {pos.dtype}.')
+  check_ids(pos)
   whole = jnp.floor(pos)
   part = (pos - whole)[..., None] * _constant(frequencies, pos)
   exact = _whole(jax.lax.stop_gradient(whole).astype(jnp.int32), frequencies, pos.dtype)
@@ -83,18 +86,19 @@ def angles(
 def learned_angles(
   pos: Num[Array, '*shape'], frequency: Float[Array, '*frequencies']
 ) -> Float[Array, '*phases']:
-  """pos * frequency, modulo 2 pi, for frequencies that are parameters: as exact as `angles`.
+  """pos * frequency, modulo 2 pi, for frequencies that are parameters; as exact as `angles`.
 
-  Exact for the frequency as the float32 that it is, to 3e-7 at every int32 position. (A float32
-  near 1 may itself be 6e-8 from the number meant: 8e-3 radians at position 131,072.)
+  The error is below 3e-7 at every int32 position, for the number that the float32 frequency holds.
+  (This number may itself be 6e-8 from the one that was meant, if it is near 1, and that is 8e-3
+  radians at position 131,072.)
 
   Args:
     pos: ids, in tokens: integers, or float32.
-    frequency: radians per token; its last axis is the dimension, the others broadcast to `pos`.
+    frequency: radians per token. The last axis is the dimension; the others broadcast to `pos`.
 
   Returns:
-    Radians, float32 (float64 for float64 frequencies), with gradients to both. In [-pi, pi) for
-    integers; NaN where the frequency is not finite.
+    Radians, float32 (float64 for float64 frequencies), with gradients for ids and frequencies. In
+    [-pi, pi) for integers; NaN where the frequency is not finite.
 
   Raises:
     TypeError: if ids are neither integers, nor float32 or float64.
@@ -108,19 +112,48 @@ def learned_angles(
   frequency = frequency.astype(wide)
   if jnp.issubdtype(pos.dtype, jnp.integer):
     whole, part = pos[..., None], 0.0
-  elif pos.dtype in (jnp.float32, jnp.float64):
+  else:
+    check_ids(pos)
     whole = jax.lax.stop_gradient(jnp.floor(pos)).astype(jnp.int32)[..., None]
     part = pos[..., None].astype(wide) - whole
-  else:
-    raise TypeError(f'Ids must be integers, float32 or float64, but got {pos.dtype}.')
   product = whole.astype(wide) * frequency
-  if wide == jnp.float32:  # the exact number, with the product's gradient
+  if wide == jnp.float32:  # the value of the exact angle, with the gradient of the product
     product = _whole_learned(whole, frequency) + (product - jax.lax.stop_gradient(product))
   return product + part * frequency
 
 
-def waves(angle: Float[Array, '*shape']) -> tuple[Float[Array, '*shape'], Float[Array, '*shape']]:
-  """Cosine and sine, for what reads them more than once, as every head does.
+def assigned_angles(
+  pos: Num[Array, '*shape n'],
+  frequencies: Float[np.ndarray, ' half'],
+  axis: Int[np.ndarray, ' half'],
+) -> Float[Array, '*shape half']:
+  """pos[..., axis] * frequencies, modulo 2 pi: each frequency multiplies the id of its axis.
+
+  Args:
+    pos: n ids for each token, such as its row and its column.
+    frequencies: radians per token.
+    axis: which of the n ids each frequency multiplies, 0 .. n - 1.
+
+  Returns:
+    Radians, as `angles`.
+
+  Example:
+    >>> assigned_angles(jnp.array([[1, 3]]), np.array([0.5, 0.5, 0.1]), np.array([0, 1, 0]))
+    Array([[0.5, 1.5, 0.1]], dtype=float32)
+  """
+  # The frequencies of each axis are computed together, then put back in their order.
+  order = np.argsort(axis, kind='stable')
+  by_axis = [angles(pos[..., n], frequencies[axis == n]) for n in range(pos.shape[-1])]
+  return jnp.concatenate(by_axis, axis=-1)[..., np.argsort(order)]
+
+
+def cos_sin(
+  angle: Float[Array, '*shape'],
+) -> tuple[Float[Array, '*shape'], Float[Array, '*shape']]:
+  """The cosine and the sine of each angle, computed once however often they are read.
+
+  All heads read the same cosines and sines. XLA's CPU backend would compute them anew in each of
+  these loops, because it merges an elementwise function into whatever reads it.
 
   Args:
     angle: radians.
@@ -130,23 +163,23 @@ def waves(angle: Float[Array, '*shape']) -> tuple[Float[Array, '*shape'], Float[
 
   Example:
     >>> import jax.numpy as jnp
-    >>> waves(jnp.array([0.0]))
+    >>> cos_sin(jnp.array([0.0]))
     (Array([1.], dtype=float32), Array([0.], dtype=float32))
   """
-  return jax.lax.platform_dependent(angle, cpu=_computed_once, default=_waves)
+  return jax.lax.platform_dependent(angle, cpu=_computed_once, default=_cos_sin)
 
 
-def _waves(angle):
+def _cos_sin(angle):
   return jnp.cos(angle), jnp.sin(angle)
 
 
 def _computed_once(angle):
-  """`_waves` in a branch, out of which XLA's CPU backend does not move them into each reader."""
+  """`_cos_sin` inside a branch, from which XLA does not move it into the loops that read it."""
   if not angle.size:
-    return _waves(angle)
+    return _cos_sin(angle)
   first = angle[(0,) * angle.ndim]
-  # Both branches are the same. XLA cannot drop the choice: a NaN would not equal itself.
-  return jax.lax.cond(first == first, _waves, _waves, angle)
+  # Both branches are the same. XLA cannot drop the choice, because a NaN does not equal itself.
+  return jax.lax.cond(first == first, _cos_sin, _cos_sin, angle)
 
 
 def _constant(frequencies: Float[np.ndarray, ' half'], pos: Float[Array, '*shape']) -> Array:
@@ -164,7 +197,7 @@ def _whole(pos, frequencies, dtype):
 
 
 def _above(pos):
-  """The bits of each position beyond 32, as one more word: of narrower ones, the sign."""
+  """The bits of each position beyond the lowest 32; for narrower integers, copies of the sign."""
   if pos.dtype.itemsize == 8:
     return (pos >> 32).astype(jnp.uint32)
   return jnp.where(pos < 0, -1, 0).astype(jnp.uint32)
@@ -173,7 +206,7 @@ def _above(pos):
 def _words(
   frequencies: Float[np.ndarray, ' half'],
 ) -> tuple[UInt32[Array, ' half'], UInt32[Array, ' half']]:
-  """High and low words of each frequency as a fraction of a turn."""
+  """Each frequency as a 64-bit fraction of a turn, in a high and a low word."""
   turns = [int(Fraction(float(f)) / _TURN * 2**64) % 2**64 for f in frequencies]
   high = np.array([t >> 32 for t in turns], np.uint32)
   low = np.array([t & 0xFFFFFFFF for t in turns], np.uint32)
@@ -181,24 +214,25 @@ def _words(
 
 
 def _product_high(a: UInt32[Array, '...'], b: UInt32[Array, '...']) -> UInt32[Array, '...']:
-  """The high 32 bits of a 64-bit product, from 16-bit halves."""
+  """The high 32 bits of the 64-bit product of two words, computed from 16-bit halves."""
   a0, a1, b0, b1 = a & 0xFFFF, a >> 16, b & 0xFFFF, b >> 16
   t = a1 * b0 + (a0 * b0 >> 16)
   u = a0 * b1 + (t & 0xFFFF)
   return a1 * b1 + (t >> 16) + (u >> 16)
 
 
-# 2^(e - 150) turns per radian for each exponent e of a float32: three words of its fraction.
+# A float32 with exponent bits e is its 24-bit mantissa times 2^(e - 150). For each e, this power of
+# two as a fraction of a turn, in three words of 32 bits.
 _UNITS = [int(Fraction(2) ** (e - 150) / _TURN * 2**96) % 2**96 for e in range(256)]
 _UNITS = [np.array([u >> s & 0xFFFFFFFF for u in _UNITS], np.uint32) for s in (64, 32, 0)]
 
 
 def _whole_learned(pos: Int[Array, '*shape'], frequency: Float[Array, '*frequencies']) -> Array:
-  """Angles of integer positions: a frequency is its mantissa times a power of two."""
+  """Angles of integer positions, for frequencies that are known only when the program runs."""
   bits = jax.lax.bitcast_convert_type(frequency, jnp.uint32)
   mantissa = bits & 0x7FFFFF | 0x800000
   high, middle, low = (jnp.asarray(word)[bits >> 23 & 0xFF] for word in _UNITS)
-  # The turns per token, modulo 1, in two words; then as in `_whole`.
+  # Mantissa times power of two: the turns per token, modulo 1, in two words; then as in `_whole`.
   carried = _product_high(mantissa, low)
   second = mantissa * middle + carried
   first = mantissa * high + _product_high(mantissa, middle) + (second < carried)

@@ -4,7 +4,7 @@ import mpmath
 import numpy as np
 import pytest
 
-from posjax.angles import angles, frequencies, learned_angles
+from posjax.math.angles import angles, frequencies, learned_angles
 
 FAR = [0, 1, -1, 1000, -1000, 131072, 10**6, 10**7, -(10**7), 2**31 - 5, 2**31 - 1, -(2**31)]
 
