@@ -17,7 +17,7 @@ from posjax.attention import attend as attend
 from posjax.chain import chain as chain
 from posjax.expression import get as get
 from posjax.expression import names as names
-from posjax.hook import attention_fn as attention_fn
+from posjax.layers.hook import attention_fn as attention_fn
 from posjax.scheme import Dims as Dims
 from posjax.scheme import Scheme as Scheme
 from posjax.scheme import init as init

@@ -21,9 +21,10 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Inexact, Int, Num
 
-from posjax import layer as layers
-from posjax.cache import Cache
-from posjax.layer import Heads, Tokens
+from posjax.layers import layer as layers
+from posjax.layers import parameters
+from posjax.layers.cache import Cache
+from posjax.layers.tokens import Heads, Tokens, keys_of
 from posjax.scheme import Ids, Params, PRNGKey, Scheme
 
 Axis = str | tuple[str, ...] | None  # a mesh axis, several, or none
@@ -128,18 +129,23 @@ class Attention(nn.Module):
     kv_segments: Int[Array, '...'] | None = None,
     order: Num[Array, '...'] | None = None,
     kv_order: Num[Array, '...'] | None = None,
+    past: Tokens | None = None,
     mask: Bool[Array, '...'] | None = None,
     model_params: Params | None = None,
     dropout_key: PRNGKey | None = None,
   ) -> Inexact[Array, 'B T M']:
-    """Attends from `x` to itself, or to `x_kv`; arguments as in `posjax.nnx.Attention`."""
+    """Attends from `x` to itself, to `past` and itself, or to `x_kv`.
+
+    Arguments as in `posjax.nnx.Attention`.
+    """
     layer = self._layer()
-    out = layers.attention(
+    out = layers.call(
       layer,
-      layers.merged(layer.scheme, self.own, self.shared, model_params),
-      self._heads(x, x if x_kv is None else x_kv),
+      parameters.merged(layer.scheme, self.own, self.shared, model_params),
+      self._heads,
       Tokens(x, pos, segments, order),
-      layers.side(x_kv, kv_pos, kv_segments, kv_order),
+      keys_of(x_kv, kv_pos, kv_segments, kv_order),
+      past,
       mask=mask,
       sinks=self._sinks(),
       dropout_key=dropout_key,
@@ -171,7 +177,7 @@ class Attention(nn.Module):
   ) -> tuple[Inexact[Array, 'B T M'], Cache]:
     """Appends T tokens to the cache, and attends from them; as in `posjax.nnx.Attention`."""
     layer = self._layer()
-    params = layers.merged(layer.scheme, self.own, self.shared, model_params)
+    params = parameters.merged(layer.scheme, self.own, self.shared, model_params)
     new, heads = Tokens(x, pos, segments), self._heads(x, x)
     out, cache = layers.extend(layer, params, heads, new, cache, sinks=self._sinks())
     return self.out(out), cache
@@ -214,7 +220,7 @@ class Attention(nn.Module):
 
     def made(i):
       def init(own):  # flax offers a key of its own, and calls this for the shapes later
-        return layers.split_named(self.scheme, make(own if key is None else key, dims))[i]
+        return parameters.split_named(self.scheme, make(own if key is None else key, dims))[i]
 
       return init
 
@@ -223,4 +229,4 @@ class Attention(nn.Module):
       trained = self.param(name, made(0))
     if fixed:
       fixed = self.variable('constants', name, made(1), key).value
-    return layers.unnamed(self.scheme, layers.union(trained, fixed))
+    return parameters.unnamed(self.scheme, parameters.union(trained, fixed))

@@ -20,17 +20,17 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Inexact, Int, Num
 
-from posjax import layer as layers
-from posjax import recurrence
-from posjax.cache import Cache
-from posjax.layer import Heads, Tokens
+from posjax.layers import layer as layers
+from posjax.layers import parameters
+from posjax.layers.cache import Cache
+from posjax.layers.tokens import Heads, Tokens, keys_of
 from posjax.scheme import Ids, Params, PRNGKey, Scheme
 
 Axis = str | tuple[str, ...] | None  # a mesh axis, several, or none
 
 
 class Constant(nnx.Variable):
-  """What `scheme.fixed` names: stored with the weights, and no `nnx.Param`, so never trained."""
+  """A constant that `scheme.fixed` names: stored with the weights, but no `nnx.Param` to train."""
 
 
 class Parameters(nnx.Module):
@@ -46,7 +46,7 @@ class Parameters(nnx.Module):
 
   def __call__(self) -> Params:
     """The parameters: a dict of arrays; for a chain, a tuple of dicts."""
-    return layers.unnamed(self.scheme, _arrays(self.held))
+    return parameters.unnamed(self.scheme, _arrays(self.held))
 
 
 class Attention(nnx.Module):
@@ -178,7 +178,7 @@ class Attention(nnx.Module):
       order: index of each token in its stream, for causality and windows; by default the ids. A
         scheme that changes ids, or has several per token, needs it.
       kv_order: the same for `x_kv`.
-      past: inputs of this layer that come directly before `x`, see `posjax.recurrence`.
+      past: inputs of this layer that come directly before `x`, see `posjax.layers.recurrence`.
       mask: [B, H or 1, T, S] or [T, S]; True may attend.
       model_params: what the scheme shares between layers, instead of the layer's own.
       dropout_key: draws the dropout; without one nothing is dropped.
@@ -190,15 +190,18 @@ class Attention(nnx.Module):
       ValueError: if shapes do not fit, or an argument lacks what it needs.
       TypeError: if the mask is not boolean, or ids are neither integers nor float32.
     """
-    keys = layers.side(x_kv, kv_pos, kv_segments, kv_order)
-    queries, params = Tokens(x, pos, segments, order), self._params(model_params)
-    rest = {'mask': mask, 'sinks': self._sinks(), 'dropout_key': dropout_key}
-    if past is not None:
-      both = recurrence.joined(past, queries, keys)
-      heads = self._heads(x, both.x)
-      return self.out(recurrence.attention(self.layer, params, heads, both, **rest))
-    heads = self._heads(x, x if x_kv is None else x_kv)
-    return self.out(layers.attention(self.layer, params, heads, queries, keys, **rest))
+    out = layers.call(
+      self.layer,
+      self._params(model_params),
+      self._heads,
+      Tokens(x, pos, segments, order),
+      keys_of(x_kv, kv_pos, kv_segments, kv_order),
+      past,
+      mask=mask,
+      sinks=self._sinks(),
+      dropout_key=dropout_key,
+    )
+    return self.out(out)
 
   def init_cache(
     self,
@@ -265,14 +268,14 @@ class Attention(nnx.Module):
 
   def _params(self, given):
     scheme = self.layer.scheme
-    own = layers.unnamed(scheme, _arrays(self.scheme_params))
+    own = parameters.unnamed(scheme, _arrays(self.scheme_params))
     held = self.model_params
-    held = None if held is None else layers.unnamed(scheme, _arrays(held))
-    return layers.merged(scheme, own, held, given)
+    held = None if held is None else parameters.unnamed(scheme, _arrays(held))
+    return parameters.merged(scheme, own, held, given)
 
 
 def _metadata(sharding: tuple[Axis, Axis, Axis] | None, letters: str) -> dict[str, Any]:
-  """What NNX calls the sharding of a weight whose axes are `letters` of MHD."""
+  """The sharding of a weight whose axes are `letters` of MHD, as NNX takes it."""
   if sharding is None:
     return {}
   return {'out_sharding': tuple(sharding['MHD'.index(letter)] for letter in letters)}
@@ -280,9 +283,9 @@ def _metadata(sharding: tuple[Axis, Axis, Axis] | None, letters: str) -> dict[st
 
 def _variables(scheme: Scheme, params: Params) -> dict[str, Any]:
   """The scheme's parameters as Params and Constants, in plain dicts."""
-  trained, fixed = layers.split_named(scheme, params)
+  trained, fixed = parameters.split_named(scheme, params)
   trained, fixed = jax.tree.map(nnx.Param, trained), jax.tree.map(Constant, fixed)
-  return layers.union(trained, fixed)
+  return parameters.union(trained, fixed)
 
 
 def _arrays(variables: dict[str, Any]) -> dict[str, Any]:

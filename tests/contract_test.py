@@ -1,12 +1,12 @@
 """The contract: what every scheme must satisfy, one of each file, and some chains.
 
-One file, though long, because it is one list: each test is one line of the contract, and no line
-knows a scheme by its name. Its line on decoding is a file, `decode_every_test.py`. A scheme whose
-constructor needs arguments declares a line that makes one, `EXAMPLE = 'name(argument=1)'`. Other
-forms, in which arguments change what is computed, are among the slow tests: `pytest -m slow
-tests/contract_test.py`. Each scheme runs in one layer with random projections, with grouped heads,
-under a causal mask. Parameters are moved off their initial values, since a table of zeros would
-satisfy everything.
+Each test is one line of the contract, and no line knows a scheme by its name; the line on decoding
+is a file of its own, `layers/decode_every_test.py`. A scheme whose constructor needs arguments
+declares a line that makes one, `EXAMPLE = 'name(argument=1)'`. Other forms, in which arguments
+change what is computed, are among the slow tests: `pytest -m slow tests/contract_test.py`. A line
+is run for those schemes alone for which it can fail. Each scheme runs in one layer with random
+projections, with grouped heads, under a causal mask. Parameters are moved off their initial values,
+since a table of zeros would satisfy everything.
 
 Errors are max|difference| / max|reference|; 1e-5 in float32 unless a line says why not.
 """
@@ -27,9 +27,11 @@ from jax.extend import core as jex
 from jax.sharding import AxisType, NamedSharding, PartitionSpec
 
 import posjax
-from posjax import border, tile
+from posjax.attention import inputs as operands
+from posjax.attention import masks, places
+from posjax.attention.blockwise import engine as blockwise
+from posjax.attention.blockwise import groups
 from posjax.chain import chain
-from posjax.kernels import blockwise, groups
 from posjax.linen import Attention as LinenAttention
 from posjax.nnx import Attention as NnxAttention
 from posjax.scheme import Scheme, declares
@@ -380,22 +382,22 @@ def test_a_tile_of_the_answer_is_the_answer_for_a_tile_of_queries(name):
 def pieces(scheme, params, given, blocks):
   """Attention over blocks of keys, each alone, put together by their exponentials."""
   q, k, v, ready, stream = sides(scheme, params, given)
-  rules = border.rules(q, None, True, None, None, 0.0, None)
+  rules = operands.make_rules(q, None, True, None, None, 0.0, None)
 
   def side(turn, heads, stream):
-    return border.side('q', heads, scheme, turn, ready, *stream)
+    return operands.make_side('q', heads, scheme, turn, ready, *stream)
 
   q_side, total, mixed = side(scheme.query, q, stream), 0, 0
   for start, stop in blocks:
     k_side = side(scheme.key, k[:, start:stop], cut(stream, start, stop))
-    seen = tile.visible(q_side, k_side, rules, None)
-    logits = tile.content(q_side, k_side, rules)
-    bias = tile.bias(scheme.bias, ready, q_side.pos, k_side.pos) if scheme.bias else None
-    logits = tile.scores(scheme, ready, logits, q_side, k_side, rules, seen, bias)
+    seen = masks.visible(q_side, k_side, rules, None)
+    logits = places.content(q_side, k_side, rules)
+    bias = places.bias(scheme.bias, ready, q_side.pos, k_side.pos) if scheme.bias else None
+    logits = places.final_logits(scheme, ready, logits, q_side, k_side, rules, seen, bias)
     # Less one number for all: sums of exponentials then need no running maximum.
     weights = jnp.where(seen, jnp.exp(logits - 4), 0)
     total += weights.sum(-1)
-    mixed += tile.mix(scheme, ready, weights, v[:, start:stop], q_side, k_side)
+    mixed += places.output(scheme, ready, weights, v[:, start:stop], q_side, k_side)
   return mixed / total.swapaxes(1, 2)[..., None]
 
 

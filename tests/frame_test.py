@@ -80,7 +80,7 @@ def group(*patterns):
 
 @each(group('posjax/schemes/*.py'))
 def test_a_scheme_imports_the_record_what_schemes_share_and_other_schemes_only(path):
-  shared = {'posjax.math', 'posjax.heads', 'posjax.pieces'}
+  shared = {'posjax.math', 'posjax.math.heads', 'posjax.math.pieces'}
   pure = {'posjax.scheme', 'posjax.schemes', 'posjax.expression', *shared}
   assert not strays(path, pure)
   assert foreign(path) <= PURE
@@ -102,13 +102,13 @@ def test_shared_mathematics_imports_the_record_and_its_neighbours_only(path):
   )
 )
 def test_the_record_knows_no_scheme_and_no_attention(path):
-  shared = {'posjax.math', 'posjax.heads', 'posjax.positions'}
+  shared = {'posjax.math', 'posjax.math.heads', 'posjax.positions'}
   assert not strays(path, {'posjax.scheme', 'posjax.chain', *shared})
 
 
 @each(group('posjax/attention.py', 'posjax/border.py', 'posjax/tile.py', 'posjax/kernels/**/*.py'))
 def test_attention_imports_no_scheme_and_none_of_its_users(path):
-  users = {'posjax.hook', 'posjax.linen', 'posjax.nnx', 'posjax.experiment'}
+  users = {'posjax.layers.hook', 'posjax.linen', 'posjax.nnx', 'posjax.experiment'}
   forbidden = {'posjax.schemes', 'posjax.expression', 'posjax.get', 'posjax.names'} | users
   assert not {m for m in imports(path) if m == 'posjax' or within(m, forbidden)}
 

@@ -9,8 +9,8 @@ import jax.numpy as jnp
 import posjax
 from benchmarks import memory
 from benchmarks.spec import Attention, Built, Unable, heads
+from posjax.attention.places import bias
 from posjax.scheme import Params, Scheme, declares, merge
-from posjax.tile import bias
 
 
 class Inputs(NamedTuple):

@@ -7,7 +7,7 @@ import posjax
 from benchmarks.peers import compiled
 from benchmarks.peers.compiled import inputs
 from benchmarks.spec import Absent, Attention, Built
-from posjax.kernels import fused
+from posjax.attention.pallas import fused
 
 __all__ = ['build', 'inputs']
 

@@ -17,7 +17,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from posjax.heads import ungroup
+from posjax.math.heads import ungroup
 from posjax.scheme import Scheme
 
 SHIFT_INVARIANT = True

@@ -33,7 +33,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int, Num
 
-from posjax.heads import by_rows, pick, ungroup
+from posjax.math.heads import by_rows, pick, ungroup
 from posjax.scheme import Scheme, Tiled
 
 SHIFT_INVARIANT = True

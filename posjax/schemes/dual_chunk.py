@@ -20,9 +20,9 @@ replaces. ids must be integers.
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, Num
 
-from posjax.heads import product
 from posjax.math.angles import angles, frequencies
 from posjax.math.checks import check_integer_ids, check_positive
+from posjax.math.heads import product
 from posjax.math.rotation import rotary_width, rotate
 from posjax.scheme import Scheme
 

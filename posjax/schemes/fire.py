@@ -16,7 +16,7 @@ code from 0. The paper is about causal attention. Without a mask a later key cou
 earlier one, |i - j| (the code's absolute value), and the argument of f may exceed 1.
 
 Since the normaliser is the query's, FIRE depends on pairs. In tiles, f is computed from its
-straight pieces (`posjax.pieces`): the same numbers, without the hidden units of each pair.
+straight pieces (`posjax.math.pieces`): the same numbers, without the hidden units of each pair.
 """
 
 import jax
@@ -24,7 +24,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Num
 
 from posjax.math.network import initial, network
-from posjax.pieces import relu_network
+from posjax.math.pieces import relu_network
 from posjax.scheme import Scheme, Tiled
 
 SHIFT_INVARIANT = False

@@ -14,7 +14,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from posjax.heads import product
+from posjax.math.heads import product
 from posjax.scheme import Scheme
 
 SHIFT_INVARIANT = True

@@ -17,7 +17,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, Num
 
-from posjax.heads import by_rows, pick, sums
+from posjax.math.heads import by_rows, pick, sums
 from posjax.scheme import Scheme, Tiled
 
 SHIFT_INVARIANT = True

@@ -26,8 +26,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Inexact, Num
 
-from posjax.heads import product
 from posjax.math.angles import angles, frequencies
+from posjax.math.heads import product
 from posjax.math.rotation import rotate
 from posjax.math.sinusoids import encoding
 from posjax.scheme import Relative, Scheme, Tiled

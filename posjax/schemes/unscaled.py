@@ -12,7 +12,7 @@ scaled one is that of Vaswani et al. 2017, https://arxiv.org/abs/1706.03762, eq.
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from posjax.heads import product
+from posjax.math.heads import product
 from posjax.scheme import Scheme
 
 SHIFT_INVARIANT = True

@@ -23,9 +23,9 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Num
 
-from posjax.heads import product
 from posjax.math.angles import angles, frequencies
 from posjax.math.checks import check_positive
+from posjax.math.heads import product
 from posjax.math.rotation import check_fraction, rotary_width, rotate
 from posjax.scheme import Scheme
 

@@ -13,7 +13,7 @@ from posjax.experiment.models.complex_transformer import (
   ComplexTransformer,
 )
 from posjax.experiment.models.fields import is_complex
-from posjax.layer import Tokens
+from posjax.layers.tokens import Tokens
 
 V, T = 11, 12
 TOKENS = jax.random.randint(jax.random.key(5), (2, T), 0, V)

@@ -9,10 +9,10 @@ import pytest
 from flax import nnx
 
 import posjax
-from posjax import recurrence
 from posjax.experiment.models.past import place, remembered
 from posjax.experiment.models.recurrent import RecurrentTransformer
-from posjax.layer import Tokens
+from posjax.layers import recurrence
+from posjax.layers.tokens import Tokens
 from posjax.nnx import Attention
 
 V, T = 11, 24

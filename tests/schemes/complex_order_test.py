@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 import posjax
-from posjax.heads import product
 from posjax.math.complex_embeddings import modulus
+from posjax.math.heads import product
 from posjax.schemes import complex_vanilla
 from posjax.schemes.complex_order import scheme
 from tests import loops

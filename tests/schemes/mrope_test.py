@@ -89,7 +89,7 @@ def test_logits_depend_on_the_distance_along_each_axis_only_at_every_position():
   @jax.jit
   def logit(q_pos, k_pos):
     placed = scheme.query({}, q, q_pos[None, None]), scheme.key({}, k, k_pos[None, None])
-    return posjax.heads.product(*placed)
+    return posjax.math.heads.product(*placed)
 
   ids = lambda *pos: np.array(pos, np.int32)
   for distance in (ids(0, 3, 1), ids(-5, 2, 0), ids(1000, 131072, -9)):

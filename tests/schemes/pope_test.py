@@ -53,7 +53,7 @@ def test_logits_depend_on_the_distance_only_at_every_position():
   @jax.jit
   def logit(q_pos, k_pos):
     placed = scheme.query(params, q, q_pos), scheme.key(params, k, k_pos)
-    return posjax.heads.product(*placed)
+    return posjax.math.heads.product(*placed)
 
   at = lambda pos: np.full((1, 1), pos, np.int32)
   for distance in (0, 1, 1000, 131072):
@@ -139,7 +139,7 @@ def test_a_phase_at_its_initial_zero_learns():
       scheme.query(params, q, jnp.asarray(q_pos)[None]),
       scheme.key(params, k, jnp.asarray(k_pos)[None]),
     )
-    return posjax.heads.product(*placed).sum()
+    return posjax.math.heads.product(*placed).sum()
 
   slope = jax.jit(jax.grad(total))(np.zeros((4, 8), np.float32))
   delta = np.zeros((4, 8))

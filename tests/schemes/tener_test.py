@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import posjax
-from posjax.heads import product
+from posjax.math.heads import product
 from posjax.schemes import tener, transformer_xl
 from tests import loops
 from tests.loops import error

@@ -97,7 +97,7 @@ def _positional(scheme, params, pos):
   zero = jnp.zeros((1, pos.shape[1], 4, 4))
   params, at = scheme.prepare(params, zero, pos, None)
   q, k = scheme.query(params, zero, at), scheme.key(params, zero[:, :, :2], at)
-  product = posjax.heads.product(q, k) / 2
+  product = posjax.math.heads.product(q, k) / 2
   return np.asarray(scheme.logits(params, product, zero, zero[:, :, :2], at, at))[0]
 
 

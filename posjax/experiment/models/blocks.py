@@ -13,9 +13,9 @@ import jax.numpy as jnp
 from flax import nnx
 from jaxtyping import Array, Float, Inexact, Int
 
-from posjax.cache import Cache
 from posjax.experiment.models.past import remembered
-from posjax.layer import Tokens
+from posjax.layers.cache import Cache
+from posjax.layers.tokens import Tokens
 from posjax.nnx import Attention
 from posjax.scheme import Ids, Params, PRNGKey, Scheme
 

@@ -19,10 +19,11 @@ import jax.numpy as jnp
 from flax import nnx
 from jaxtyping import Array, Complex, Int
 
-from posjax import layer as layers
 from posjax.experiment.models.complex_layers import Dense, LayerNorm
 from posjax.experiment.models.fields import dropped, named_activation
-from posjax.layer import Heads, Tokens
+from posjax.layers import layer as layers
+from posjax.layers import parameters
+from posjax.layers.tokens import Heads, Tokens
 from posjax.nnx import Parameters
 from posjax.scheme import Ids, Params, PRNGKey, Scheme
 
@@ -67,7 +68,7 @@ class Attention(nnx.Module):
     dropout_key: PRNGKey | None,
   ) -> Complex[Array, 'B T M']:
     """The layer's output, before any residual."""
-    params = layers.merged(self.layer.scheme, self.scheme_params(), None, model_params)
+    params = parameters.merged(self.layer.scheme, self.scheme_params(), None, model_params)
     shape = (*z.shape[:-1], self.layer.dims.num_heads, -1)
     heads = Heads(*(make(z).reshape(shape) for make in (self.query, self.key, self.value)))
     order = jnp.arange(z.shape[1], dtype=jnp.int32)

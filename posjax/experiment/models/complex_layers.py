@@ -19,7 +19,7 @@ import jax.numpy as jnp
 from flax import nnx
 from jaxtyping import Array, Complex, Float, Inexact
 
-from posjax.heads import product
+from posjax.math.heads import product
 
 # Each of the two kernels has half the variance, so that the output is as large as the input
 # (Trabelsi et al. 2018, https://arxiv.org/abs/1705.09792, section 3.6).

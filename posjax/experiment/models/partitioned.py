@@ -15,9 +15,10 @@ import jax.numpy as jnp
 from flax import nnx
 from jaxtyping import Array, Bool, Float, Int, Num
 
-from posjax import layer as layers
 from posjax.experiment.models.blocks import named
-from posjax.layer import Heads, Tokens
+from posjax.layers import layer as layers
+from posjax.layers import parameters
+from posjax.layers.tokens import Heads, Tokens
 from posjax.nnx import Parameters
 from posjax.scheme import Ids, Params, PRNGKey, Scheme
 
@@ -158,7 +159,7 @@ class PartitionedAttention(nnx.Module):
       ValueError: if shapes do not fit, or an argument lacks what it needs.
     """
     held = None if self.model_params is None else self.model_params()
-    params = layers.merged(self.layer.scheme, self.scheme_params(), held, model_params)
+    params = parameters.merged(self.layer.scheme, self.scheme_params(), held, model_params)
     q, k, v = (self._heads(project(x)) for project in (self.query, self.key, self.value))
     q = jnp.concatenate(
       [half * counts for half, counts in zip(jnp.split(q, 2, axis=-1), self.counts, strict=True)],

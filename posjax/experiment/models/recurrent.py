@@ -14,7 +14,7 @@ from jaxtyping import Array, Float, Int
 
 from posjax.experiment.models.past import Past, empty, extended, joined
 from posjax.experiment.models.transformer import Transformer
-from posjax.layer import Tokens
+from posjax.layers.tokens import Tokens
 from posjax.scheme import Ids, PRNGKey
 
 

@@ -13,8 +13,8 @@ import jax.numpy as jnp
 from flax import nnx
 from jaxtyping import Array, Float, Inexact, Int
 
-from posjax.cache import Cache
 from posjax.experiment.models.blocks import Layer, Memory, Parts, Stack, normalize
+from posjax.layers.cache import Cache
 from posjax.nnx import Parameters
 from posjax.scheme import Dims, Ids, PRNGKey, Scheme
 

@@ -1,0 +1,307 @@
+"""Attention in tiles, for any scheme: memory linear in length, on any device, with gradients.
+
+The forward pass is an online softmax over tiles of keys. The backward pass computes each tile again
+(`tiles`), diagonal by diagonal (`attention.schedule`). No [T, S] array exists in either, and every
+parameter of a scheme gets its gradient. Where all ids count up by one, what depends on the distance
+alone is computed once for each distance (`attention.distances`). A CPU computes one group of heads
+after the other (`groups`).
+
+Reference: Rabe, Staats 2021, https://arxiv.org/abs/2112.05682 (attention in tiles); Dao et al.
+2022, https://arxiv.org/abs/2205.14135, algorithms 2 and 4 (recomputation from the row's logarithm).
+Derivatives are of first order, backward: `jax.custom_vjp` knows no others.
+"""
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+from jaxtyping import Array, Bool, Inexact
+
+from posjax.attention import distances, schedule
+from posjax.attention.blockwise import groups, operands
+from posjax.attention.blockwise.cut import add, at, change, cut_heads, cut_tokens, join_rows, put
+from posjax.attention.blockwise.operands import Tiles, build, tile
+from posjax.attention.blockwise.tiles import (
+  Plan,
+  Rows,
+  Running,
+  add_wide,
+  backward,
+  forward,
+  join,
+  split,
+)
+from posjax.attention.distances import Sizes, Table
+from posjax.attention.inputs import Operands, Rules, Tokens
+from posjax.attention.masks import UNSEEN
+from posjax.attention.softmax import Sums
+from posjax.scheme import Scheme, in_tiles
+
+
+def attend(scheme: Scheme, rules: Rules, x: Operands) -> Inexact[Array, 'B T H E']:
+  """Attention in tiles of `tile_size` queries and keys.
+
+  Args:
+    scheme: any scheme. One that may not be cut along the keys gets all of them in each tile.
+    rules: the plain arguments of `attend`.
+    x: its arrays.
+  """
+  scheme, q, k = in_tiles(scheme), x.q, x.k
+  (batch, queries, heads), keys = q.raw.shape[:3], k.raw.shape[1]
+  budget = groups.budget() if groups.is_separable(scheme) else None
+  # A tile holds all heads where a bias, or `relative`, meets ids that do not count up by one.
+  apart = budget is not None and scheme.bias is None and scheme.tiled.relative is None
+  rows = 1 if apart else batch * heads
+  size = tile_size(queries, keys, rows, 'S' in scheme.whole, budget is not None)
+  if jnp.iscomplexobj(q.raw) or jnp.iscomplexobj(k.raw):  # `relative` is defined for real heads
+    scheme = _without_relative(scheme)
+  counts_up = None
+  if distances.is_useful(scheme, q.pos, k.pos):
+    counts_up = distances.counts_up(q.pos, k.pos)
+  else:
+    scheme = _without_relative(scheme)
+  needed = functools.partial(operands.needed, scheme, rules)
+  x = x._replace(q=needed(q), k=needed(k))
+  trained = bool(jax.tree.leaves(split(x.params)[0]))
+  plan = Plan(scheme, rules, heads, *size, trained, budget)
+  return _attend(plan, *split(x), counts_up)
+
+
+def _without_relative(scheme: Scheme) -> Scheme:
+  return scheme._replace(tiled=scheme.tiled._replace(relative=None))
+
+
+def tile_size(queries: int, keys: int, rows: int, whole: bool, grouped: bool) -> tuple[int, int]:
+  """How many queries, and how many keys, a tile has.
+
+  Where there are several tiles, their keys are a multiple of their queries. Measured on CPU
+  (RESULTS.md): with few tokens, small tiles leave out more of the future; with many, large ones
+  cost less for each pair, as long as their arrays stay in the cache.
+
+  Args:
+    queries: in all.
+    keys: in all.
+    rows: batch times heads, as many of them as a tile may have to hold.
+    whole: whether a tile must hold all keys.
+    grouped: whether tiles hold some rows at a time (`kernels.groups`) where they can.
+
+  Example:
+    >>> tile_size(4096, 4096, 8, False, False), tile_size(4096, 4096, 8, False, True)
+    ((128, 256), (256, 256))
+  """
+  most = max(queries, keys)
+  if grouped:
+    tall, wide = (128, 128) if most < 2048 else (256, 256)
+  else:
+    tall, wide = (128, 128) if most < 4096 else (128, 256)
+  while rows * tall * wide > 2**21 and tall > 32:
+    tall, wide = tall // 2, wide // 2
+  if whole:
+    return min(max(2**20 // (rows * keys), 8), tall, queries), keys
+  return min(tall, queries), min(wide, keys)
+
+
+# Derivatives.
+
+
+@functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
+def _attend(plan, floats, others, counts_up):
+  return _attend_forward(plan, floats, others, counts_up)[0]
+
+
+def _attend_forward(plan, floats, others, counts_up):
+  x = join(floats, others)
+  rows, log_sums = _either(counts_up, lambda tabulated: _forward(plan, build(plan, x, tabulated)))
+  out = join_rows(rows, x.q.order.shape[1], plan.heads)
+  return out, (floats, others, counts_up, out, log_sums)
+
+
+def _attend_backward(plan, saved, d_out):
+  floats, others, counts_up, out, log_sums = saved
+  rows = _rows(plan, join(floats, others), out, log_sums, d_out)
+
+  def back(tabulated):
+    tiles = lambda floats: build(plan, join(floats, others), tabulated)
+    _, tiles_back = jax.vjp(lambda floats: split(tiles(floats))[0], floats)
+    return tiles_back(_backward(plan, tiles(floats), rows))[0]
+
+  return _either(counts_up, back), None, None
+
+
+_attend.defvjp(_attend_forward, _attend_backward)
+
+
+def _either(counts_up: Bool[Array, ''] | None, run: Callable[[bool], Any]) -> Any:
+  """Calls `run(True)` where ids count up by one, so that a table can be used, else `run(False)`."""
+  if counts_up is None:
+    return run(False)
+  return lax.cond(counts_up, lambda: run(True), lambda: run(False))
+
+
+def _rows(plan: Plan, x: Operands, out, log_sums, d_out) -> Rows:
+  # All tokens side by side: XLA's CPU backend sums rows of a batch of one more slowly.
+  by_token = jnp.real((d_out * out).reshape(-1, *out.shape[2:])).sum(-1)
+  delta = cut_tokens(by_token.reshape(out.shape[:3]), plan.queries).swapaxes(-1, -2)
+  d_out = cut_heads(d_out, plan.queries, x.v.shape[2])
+  return Rows(d_out, log_sums, delta)
+
+
+# All tiles.
+
+
+def _forward(plan: Plan, x: Tiles):
+  """The output, [rows, B, K, t, E], and the logarithm of each query's sum of exponentials."""
+  parts = groups.grouped(plan, x)
+  if parts.total == 1:
+    return _sweep(plan, x)
+  one = groups.plan_of(plan, parts)
+  run = lambda group: _sweep(one, groups.tiles_of(plan, parts, group, x))
+  return tuple(groups.joined(parts, leaf) for leaf in groups.run_each(parts, run))
+
+
+def _sweep(plan: Plan, x: Tiles):
+  """The forward pass over the tiles of one group."""
+
+  def begin(i, j):
+    return distances.read(x.table, _sizes(plan, x), i, j), None
+
+  def visit(part, state, along, i, j):
+    sums, factor, more = forward(plan, tile(x, part, i, j), at(state.sums, i))
+    out = change(state.out, i, lambda old: old * factor[None] + more[None])
+    return Running(put(state.sums, i, sums), out), along
+
+  end = lambda state, along, i, j: state
+  sums, out = schedule.by_diagonals(*_visible(plan, x), begin, visit, end, _start(plan, x))
+  return out / sums.positive_total().reshape(*out.shape[:-1], 1), sums.logarithm()
+
+
+def _start(plan: Plan, x: Tiles) -> Running:
+  """The state before any key, in which the sinks already have their share."""
+  wide, real = _dtypes(x)
+  _, batch, kv_heads, width, _ = x.v.shape
+  rows, shared = x.q_side.order.shape[0], plan.heads // kv_heads
+  shape = rows, batch, plan.heads, plan.queries
+  out = jnp.zeros((rows, batch, kv_heads, shared * plan.queries, width), wide)
+  if x.sinks is None:
+    top = jnp.full(shape, UNSEEN / 2, real)  # far above the logits of pairs that may not attend
+    return Running(Sums(top, jnp.zeros_like(top)), out)
+  top = jnp.broadcast_to(x.sinks.reshape(1, 1, -1, 1), shape).astype(real)
+  return Running(Sums(top, jnp.ones_like(top)), out)
+
+
+def _backward(plan: Plan, x: Tiles, rows: Rows) -> Tiles:
+  """The cotangents of the floats of all tiles, in their trees and dtypes."""
+  parts = groups.grouped(plan, x)
+  sweep = _sweep_back(plan, x, rows) if parts.total == 1 else _grouped_back(plan, parts, x, rows)
+  (d_params, d_q_side, d_k_side), d_q, d_k, d_v, d_relative, d_table = sweep
+  d_sinks = None
+  if x.sinks is not None:  # a sink takes its share of each row, and adds nothing to the output
+    d_sinks = -(jnp.exp(x.sinks.reshape(1, 1, -1, 1) - rows.log_sums) * rows.delta).sum((0, 1, 3))
+  d_tiles = Tiles(
+    params=d_params,
+    q=_turned(d_q),
+    k=d_k,
+    v=d_v,
+    relative=_turned(d_relative),
+    table=d_table,
+    q_side=d_q_side,
+    k_side=d_k_side,
+    mask=None,
+    sinks=d_sinks,
+    dropout_key=None,
+    dropout_rows=None,
+  )
+  return jax.tree.map(_like, split(x)[0], d_tiles)
+
+
+def _grouped_back(plan: Plan, parts: groups.Groups, x: Tiles, rows: Rows):
+  """The result of `_sweep_back`, computed group by group."""
+  one = groups.plan_of(plan, parts)
+
+  def back(so_far, group):
+    tiles, these = groups.tiles_of(plan, parts, group, x), groups.rows_of(parts, group, rows)
+    (d_params, *d_sides), *d_heads, d_table = _sweep_back(one, tiles, these)
+    so_far = groups.add_params_back(plan, parts, group, x.params, so_far, d_params)
+    return so_far, (d_sides, d_heads, d_table)
+
+  start = _zeros(split(x.params)[0])
+  d_params, (d_sides, d_heads, d_table) = groups.run_adding(parts, back, start)
+  pairs = zip((x.q_side, x.k_side), d_sides, strict=True)
+  d_sides = [groups.side_joined(plan, parts, side, d_groups) for side, d_groups in pairs]
+  d_heads = [groups.joined(parts, leaf) for leaf in d_heads]
+  tables = zip(d_table, x.table, strict=True)
+  d_table = Table(*(groups.summed(parts, leaf, table) for leaf, table in tables))
+  return (d_params, *d_sides), *d_heads, d_table
+
+
+def _sweep_back(plan: Plan, x: Tiles, rows: Rows):
+  """The backward pass over the tiles of one group.
+
+  Returns:
+    Cotangents of the floats of (parameters, q_side, k_side), of q, k, v, relative queries and the
+    table. Those of q and of relative queries have their tokens before their width.
+  """
+  sizes, (visible, ratio), (_, real) = _sizes(plan, x), _visible(plan, x), _dtypes(x)
+
+  def begin(i, j):
+    part = distances.read(x.table, sizes, i, j)
+    pairs = x.v.shape[1], plan.heads, plan.queries, plan.keys
+    bias = jnp.zeros(pairs, real) if part.bias is not None and plan.trained else None
+    return part, Table(bias, _zeros(part.vectors))
+
+  def visit(part, grads, d_part, i, j):
+    d_tile = backward(plan, tile(x, part, i, j), at(rows, i))
+    (d_params, d_q_side, d_k_side), d_q, d_k, d_v, d_relative, d_table = grads
+    if d_tile.scheme is not None:
+      one_params, one_q, one_k = d_tile.scheme
+      d_params = add_wide(d_params, one_params)
+      d_q_side, d_k_side = add(d_q_side, i, one_q), add(d_k_side, j, one_k)
+    d_q, d_relative = add((d_q, d_relative), i, (d_tile.q, d_tile.relative))
+    d_k, d_v = add((d_k, d_v), j, (d_tile.k, d_tile.v))
+    d_scheme = d_params, d_q_side, d_k_side
+    return (d_scheme, d_q, d_k, d_v, d_relative, d_table), add_wide(d_part, d_tile.table)
+
+  def end(grads, d_part, i, j):
+    *others, d_table = grads
+    return *others, distances.add(d_table, d_part, sizes, i, j)
+
+  heads = _turned(x.q), x.k, x.v, _turned(x.relative)
+  start = _zeros((split((x.params, x.q_side, x.k_side))[0], *heads, x.table))
+  return schedule.by_diagonals(visible, ratio, begin, visit, end, start)
+
+
+def _turned(leaf: Array | None) -> Array | None:
+  return None if leaf is None else leaf.swapaxes(-1, -2)
+
+
+def _like(leaf: Array, cotangent: Array) -> Array:
+  """The cotangent in the dtype of its leaf."""
+  real = cotangent if jnp.iscomplexobj(leaf) else jnp.real(cotangent)
+  return real.astype(leaf.dtype)
+
+
+def _zeros(tree: Any) -> Any:
+  """Zeros to add cotangents to: in float32, or what is wider."""
+  zeros = lambda x: jnp.zeros(x.shape, jnp.result_type(x, jnp.float32))
+  return jax.tree.map(zeros, tree)
+
+
+def _dtypes(x: Tiles) -> tuple[Any, Any]:
+  """The dtypes to add outputs and logits in: float32 or wider; the second is never complex."""
+  wide = jnp.result_type(jnp.float32, *jax.tree.leaves(split(x)[0]))
+  return wide, jnp.finfo(wide).dtype
+
+
+def _sizes(plan: Plan, x: Tiles) -> Sizes:
+  return Sizes(x.q_side.order.shape[0], plan.queries, plan.keys)
+
+
+def _visible(plan: Plan, x: Tiles) -> tuple[Bool[Array, 'rows columns'], int]:
+  """Which tiles have pairs that may attend, and how many rows one column is as long as."""
+  blocks = lambda side: Tokens(side.order.swapaxes(0, 1), side.segments.swapaxes(0, 1))
+  some, _ = schedule.visible_tiles(plan.rules, blocks(x.q_side), blocks(x.k_side))
+  visible = some.any(0)
+  return visible, plan.keys // plan.queries if min(visible.shape) > 1 else 1

@@ -1,0 +1,110 @@
+"""cuDNN's fused attention, through jax.nn: for what changes q and k alone (RoPE, PoPE, xPos, ...).
+
+It knows indices, not ids: a causal mask and a window are right where queries and keys are the same
+tokens, in order, of one document. In a compiled program that is known only when it runs, so a test
+there chooses between cuDNN and attention in tiles.
+"""
+
+import functools
+from typing import Literal
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+from jaxtyping import Array, Bool, Inexact
+
+from posjax.attention.blockwise import engine
+from posjax.attention.inputs import Operands, Rules, Side
+from posjax.scheme import Scheme, declares
+
+
+def attend(scheme: Scheme, rules: Rules, x: Operands) -> Inexact[Array, 'B T H E']:
+  """Attention by cuDNN where it can compute it, else in tiles.
+
+  Args:
+    scheme: any scheme.
+    rules: the plain arguments of `attend`.
+    x: its arrays.
+  """
+  in_tiles = functools.partial(engine.attend, scheme, rules, x)
+  q, k, v = x.q.positioned, x.k.positioned, x.v
+  if x.mask is not None or x.sinks is not None or refusal(scheme, q, k, v, rules):
+    return in_tiles()
+  by_cudnn = lambda: by_index(q, k, v, rules, 'cudnn')
+  return lax.cond(_by_index_alone(x.q, x.k, rules), by_cudnn, lambda: in_tiles().astype(v.dtype))
+
+
+def refusal(scheme: Scheme, q: Array, k: Array, v: Array, rules: Rules) -> str | None:
+  """Why cuDNN cannot do it, or None.
+
+  Args:
+    scheme: any scheme.
+    q: queries after place 2.
+    k: keys after place 2.
+    v: values.
+    rules: of the attention.
+
+  Example:
+    >>> x = jnp.ones((1, 4, 2, 8))
+    >>> refusal(Scheme(), x, x, x, Rules(1.0, True, None, None, 0.0))
+    'there is no NVIDIA GPU'
+  """
+  places = [name for name in ('logits', 'bias', 'values') if declares(scheme, name)]
+  width = q.shape[-1]
+  whys = {
+    'there is no NVIDIA GPU': jax.default_backend() != 'gpu' or not _is_nvidia(),
+    f'the scheme has {" and ".join(places)}': bool(places),
+    'it takes bfloat16 and float16 only': not {q.dtype, k.dtype, v.dtype} <= _HALVES,
+    'it takes heads of one width, up to 128, a multiple of 8': (
+      width > 128 or width % 8 > 0 or v.shape[-1] != width
+    ),
+    'it knows no logit cap': rules.logit_cap is not None,
+    'its dropout would depend on the device': rules.dropout_rate > 0,
+  }
+  return next((why for why, refused in whys.items() if refused), None)
+
+
+_HALVES = {jnp.dtype(jnp.bfloat16), jnp.dtype(jnp.float16)}
+
+
+def _is_nvidia() -> bool:
+  return 'nvidia' in jax.devices()[0].device_kind.lower()
+
+
+def by_index(
+  q: Inexact[Array, 'B T H D'],
+  k: Inexact[Array, 'B S K D'],
+  v: Inexact[Array, 'B S K D'],
+  rules: Rules,
+  implementation: Literal['cudnn', 'xla'],
+) -> Inexact[Array, 'B T H D']:
+  """jax.nn's attention, in which a token's order is its index.
+
+  Args:
+    q: queries after place 2.
+    k: keys after place 2.
+    v: values.
+    rules: of the attention, without a cap.
+    implementation: of jax.nn: 'cudnn' or 'xla'.
+  """
+  window = None
+  if rules.window is not None:
+    back = rules.window - 1
+    window = (back, 0 if rules.causal else back)
+  return jax.nn.dot_product_attention(
+    q, k, v, scale=rules.scale, is_causal=rules.causal, local_window_size=window,
+    implementation=implementation,
+  )  # fmt: skip
+
+
+def _by_index_alone(q: Side, k: Side, rules: Rules) -> Bool[Array, '']:
+  """Whether indices decide visibility: one document, and, where it matters, tokens in order."""
+  documents = [side.segments for side in (q, k)]
+  one = jnp.stack([(s == documents[0][0, 0]).all() for s in documents]).all()
+  one = one & (documents[0][0, 0] != 0)
+  if not rules.causal and rules.window is None:
+    return one
+  if q.order.shape[1] != k.order.shape[1]:
+    return jnp.array(False)
+  steps = (q.order[:, 1:] - q.order[:, :-1] == 1).all()
+  return one & steps & (q.order == k.order).all()

@@ -1,0 +1,43 @@
+"""The reference: every logit at once, each place of the scheme in a line of its own.
+
+It computes the formulas of the scheme's file and nothing else, at every size, so that all of JAX's
+derivatives work with it: backward, forward, and of any order.
+"""
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Inexact
+
+from posjax.attention import masks, places
+from posjax.attention.inputs import Operands, Rules
+from posjax.scheme import Scheme
+
+
+def attend(scheme: Scheme, rules: Rules, x: Operands) -> Inexact[Array, 'B T H E']:
+  """Attention with all [T, S] logits in memory.
+
+  Args:
+    scheme: any scheme.
+    rules: the plain arguments of `attend`.
+    x: its arrays.
+  """
+  params, q, k = x.params, x.q, x.k  # both sides after place 2
+  allowed = masks.visible(q, k, rules, x.mask)
+  by_distance = places.bias(scheme.bias, params, q.pos, k.pos) if scheme.bias else None  # place 3
+  logits = places.content(q, k, rules)
+  logits = places.final_logits(scheme, params, logits, q, k, rules, allowed, by_distance)  # place 3
+  weights = jnp.where(allowed, _softmax(logits, x.sinks), 0)
+  if rules.dropout_rate:
+    rows = masks.dropout_rows(*logits.shape[:2])
+    weights *= masks.dropout_mask(x.dropout_key, rules.dropout_rate, rows, q.index, k.index)
+  return places.output(scheme, params, weights, x.v, q, k)  # place 4
+
+
+def _softmax(
+  logits: Float[Array, 'B H T S'], sinks: Float[Array, ' H'] | None
+) -> Float[Array, 'B H T S']:
+  """The softmax over the keys, of which each head's sink takes its share."""
+  if sinks is None:
+    return jax.nn.softmax(logits, axis=-1)
+  sink = jnp.broadcast_to(sinks.astype(logits.dtype)[None, :, None, None], (*logits.shape[:3], 1))
+  return jax.nn.softmax(jnp.concatenate([logits, sink], axis=-1), axis=-1)[..., :-1]

@@ -1,0 +1,144 @@
+"""`attend`, the one door to attention: it checks the arguments and chooses an implementation.
+
+q [B, T, H, D], k and v [B, S, K, D], ids [B, T] and [B, S], logits [B, H, T, S]; B stands for any
+leading axes, and K divides H. `True` in a mask means "may attend". A query that may attend to no
+key gets zeros, and has zero gradients.
+"""
+
+import jax
+from jaxtyping import Array, Bool, Float, Inexact, Int, Num
+
+from posjax.attention import cudnn, dense, inputs
+from posjax.attention.blockwise import engine
+from posjax.attention.inputs import Operands
+from posjax.attention.pallas import fused
+from posjax.scheme import At, Ids, Params, PRNGKey, Scheme
+
+
+def attend(
+  q: Inexact[Array, '*B T H D'],
+  k: Inexact[Array, '*B S K D'],
+  v: Inexact[Array, '*B S K E'],
+  scheme: Scheme,
+  params: Params,
+  *,
+  q_pos: Ids,
+  k_pos: Ids,
+  q_at: At = None,
+  k_at: At = None,
+  q_order: Num[Array, '...'] | None = None,
+  k_order: Num[Array, '...'] | None = None,
+  q_segments: Int[Array, '...'] | None = None,
+  k_segments: Int[Array, '...'] | None = None,
+  mask: Bool[Array, '...'] | None = None,
+  causal: bool = False,
+  window: int | None = None,
+  logit_cap: float | None = None,
+  sinks: Float[Array, ' H'] | None = None,
+  scale: float | None = None,
+  dropout_rate: float = 0.0,
+  dropout_key: PRNGKey | None = None,
+  implementation: str | None = None,
+) -> Inexact[Array, '*B T H E']:
+  """Attention in which `scheme` says where position enters.
+
+  softmax(cap(logits(scale * query(q) . key(k)) + bias)) v + values, in float32: `query`, `key`,
+  `logits`, `bias` and `values` are the scheme's.
+
+  Ids, orders and segments may lack the batch axes: they then hold for every row.
+
+  Args:
+    q: queries.
+    k: keys; K heads, each shared by H / K consecutive query heads.
+    v: values.
+    scheme: a `Scheme`; `Scheme()` is attention without positions.
+    params: the scheme's parameters, as from `posjax.init` or its `prepare`.
+    q_pos: ids of the queries, [*B, T] or [T] (n axes: [*B, T, n] or [T, n]).
+    k_pos: ids of the keys.
+    q_at: what the scheme's `prepare` returned for the queries; by default the ids.
+    k_at: the same for the keys.
+    q_order: index of each query in its stream, for `causal` and `window`; by default the ids,
+      where the scheme leaves them one per token and unchanged.
+    k_order: the same for the keys.
+    q_segments: document of each query. Tokens meet only inside one document; 0 is padding,
+      which sees nothing and is not seen.
+    k_segments: the same for the keys.
+    mask: [*B, H or 1, T, S] or [T, S]; True may attend.
+    causal: whether a query sees only keys whose order is not above its own.
+    window: how many tokens back a query sees, itself included; and, unless causal, forward.
+    logit_cap: bounds what enters the softmax: cap * tanh(logits / cap).
+    sinks: one logit per head that takes its share of the softmax and gives no value.
+    scale: factor of q . k; by default 1/sqrt(D) of the incoming width. What a scheme adds to it
+      at `logits` (`shaw`), or puts in its place (`xpos`), has a factor of its own.
+    dropout_rate: share of the weights that are dropped, in [0, 1).
+    dropout_key: random key; dropout needs one.
+    implementation: how to compute it; the numbers are the same. 'dense': all logits at once.
+      'blockwise': in tiles, on any device, with memory linear in the length. 'pallas': in fused
+      kernels, on TPUs and Hopper GPUs; 'cudnn': by cuDNN. These two compute in tiles where they
+      have to: `attention.pallas.fused.chosen` and `attention.cudnn.refusal` say why. None takes
+      the one that `chosen` names.
+
+  Returns:
+    [*B, T, H, E], in the dtype of `v`.
+
+  Raises:
+    ValueError: if shapes do not fit, or an argument lacks what it needs.
+    TypeError: if the mask is not boolean, or ids are neither integers nor float32.
+
+  Example:
+    >>> x = jax.random.normal(jax.random.key(0), (1, 3, 2, 4))
+    >>> pos = jnp.arange(3)
+    >>> attend(x, x, x, Scheme(), {}, q_pos=pos, k_pos=pos, causal=True).shape
+    (1, 3, 2, 4)
+  """
+  if implementation is not None and implementation not in _IMPLEMENTATIONS:
+    raise ValueError(
+      f'The implementation must be None or one of {sorted(_IMPLEMENTATIONS)}, but got '
+      f'{implementation!r}.'
+    )
+  inputs.check_heads(q, k, v)
+  inputs.check_scheme(scheme, params, q_at, k_at)
+  if causal or window is not None:
+    inputs.check_order(scheme, q, q_pos, k_pos, q_order, k_order)
+  inputs.check_segments(q_segments, k_segments)
+  inputs.check_sinks(sinks, q.shape[-2])
+  rules = inputs.make_rules(q, scale, causal, window, logit_cap, dropout_rate, dropout_key)
+  q_rest, k_rest = (q_pos, q_at, q_order, q_segments), (k_pos, k_at, k_order, k_segments)
+  q_side = inputs.make_side('q', q, scheme, scheme.query, params, *q_rest)
+  k_side = inputs.make_side('k', k, scheme, scheme.key, params, *k_rest)
+  mask = None if mask is None else inputs.make_mask(mask, q, k)
+  flat_v = v.reshape(k_side.raw.shape[:-1] + v.shape[-1:])
+  x = Operands(params, q_side, k_side, flat_v, mask, sinks, dropout_key)
+  name = implementation or chosen(q.shape[-3], k.shape[-3])
+  out = _IMPLEMENTATIONS[name](scheme, rules, x)
+  return out.reshape(*q.shape[:-1], v.shape[-1]).astype(v.dtype)
+
+
+def chosen(queries: int, keys: int, platform: str | None = None) -> str:
+  """The implementation that `attend` takes by default: 'dense' for few pairs, else 'blockwise'.
+
+  Few are 16 queries, for any number of keys; or, for each head, 2^15 pairs on a CPU, where tiles
+  were measured to be faster from 256 tokens on (RESULTS.md), and 2^18 on what has not been
+  measured. 'cudnn' and 'pallas' are taken only if asked for, until they have been. Beside time and
+  memory, the implementations differ in one thing: 'dense' alone has forward-mode derivatives, and
+  those of second order.
+
+  Args:
+    queries: T.
+    keys: S.
+    platform: 'cpu', 'gpu' or 'tpu'; by default what JAX runs on.
+
+  Example:
+    >>> chosen(128, 128, 'cpu'), chosen(1, 100_000, 'cpu'), chosen(256, 256, 'cpu')
+    ('dense', 'dense', 'blockwise')
+  """
+  few = 2**15 if (platform or jax.default_backend()) == 'cpu' else 2**18
+  return 'dense' if queries <= 16 or queries * keys <= few else 'blockwise'
+
+
+_IMPLEMENTATIONS = {
+  'dense': dense.attend,
+  'blockwise': engine.attend,
+  'cudnn': cudnn.attend,
+  'pallas': fused.attend,
+}

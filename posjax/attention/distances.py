@@ -1,0 +1,152 @@
+"""A scheme's bias, and its vectors, computed once for each distance and not for each pair.
+
+Where all ids count up by one, T queries and S keys have T + S - 1 distances. A table has an entry
+for each of them, from the largest distance T - 1 (plus where the ids begin) down to the smallest.
+JAX differentiates the table with respect to the scheme's parameters; a tile reads its part, which
+is the same for all tiles of a diagonal, and adds its cotangents to that part.
+"""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax.numpy as jnp
+from jax import lax
+from jaxtyping import Array, Bool, Float, Num
+
+from posjax.math.toeplitz import along, layout
+from posjax.scheme import Ids, Params, Scheme
+
+
+class Table(NamedTuple):
+  """Entries by falling distance: N of all tiles, padding included, or n of one tile.
+
+  Attributes:
+    bias: of the scheme's `bias`; None where it has none. h is H, or 1 where heads are alike.
+    vectors: of the scheme's `tiled.relative`; None where it has none.
+  """
+
+  bias: Float[Array, 'h N'] | None
+  vectors: Float[Array, 'H W N'] | None
+
+
+class Sizes(NamedTuple):
+  """Sizes of the tiles: how many rows of them there are, and the tokens of each tile."""
+
+  rows: int
+  queries: int
+  keys: int
+
+
+def is_useful(scheme: Scheme, q_pos: Ids, k_pos: Ids) -> bool:
+  """Whether a table could help: with one integer id per token, and more pairs than distances."""
+  if scheme.bias is None and scheme.tiled.relative is None:
+    return False
+  whole = all(jnp.issubdtype(pos.dtype, jnp.integer) for pos in (q_pos, k_pos))
+  queries, keys = q_pos.shape[1], k_pos.shape[1]
+  return q_pos.ndim == 2 and whole and queries * keys > queries + keys
+
+
+def contiguous(q_pos: Ids, k_pos: Ids) -> Bool[Array, '']:
+  """Whether each row of either side counts up by one, wherever it begins."""
+  return (q_pos[:, 1:] - q_pos[:, :-1] == 1).all() & (k_pos[:, 1:] - k_pos[:, :-1] == 1).all()
+
+
+def counts_up(q_pos: Ids, k_pos: Ids) -> Bool[Array, '']:
+  """Whether all ids count up by one, with the same distances in each row."""
+  first = q_pos[:, 0] - k_pos[:, 0]
+  return contiguous(q_pos, k_pos) & (first == first[0]).all()
+
+
+def falling(q_pos: Ids, k_pos: Ids, queries: int, keys: int) -> Num[Array, 'b N']:
+  """All distances of ids that count up by one, the largest first; N = queries + keys - 1.
+
+  Args:
+    q_pos: ids of the queries, [b, T].
+    k_pos: ids of the keys, [b, S].
+    queries: T, with the padding of the last tile.
+    keys: S, likewise.
+
+  Example:
+    >>> falling(jnp.array([[5, 6]]), jnp.array([[5, 6, 7]]), 2, 3)
+    Array([[ 1,  0, -1, -2]], dtype=int32)
+  """
+  first = q_pos[:, :1] - k_pos[:, :1]
+  return first + jnp.arange(queries - 1, -keys, -1, dtype=first.dtype)[None]
+
+
+def bias_by_distance(
+  function: Callable[..., Array], params: Params, distance: Num[Array, 'b N']
+) -> Float[Array, 'b h N']:
+  """A scheme's bias at each distance.
+
+  Args:
+    function: the scheme's `bias`.
+    params: its parameters.
+    distance: of `falling`.
+
+  Raises:
+    ValueError: if it does not return one number for each head and distance.
+  """
+  per_head = function(params, distance)
+  if per_head.ndim != 3 or per_head.shape[1:] != distance.shape:
+    expected = f'[H, {", ".join(map(str, distance.shape))}]'
+    raise ValueError(f'bias must return {expected}, heads first, but got {per_head.shape}.')
+  return jnp.moveaxis(per_head, 0, 1)
+
+
+def tabulate(
+  scheme: Scheme, params: Params, q_pos: Ids, k_pos: Ids, queries: int, keys: int
+) -> Table:
+  """The table, for ids that count up by one, with the same distances in all rows.
+
+  Args:
+    scheme: one with a bias, or with `tiled.relative`.
+    params: its parameters.
+    q_pos: ids of the queries, [b, T].
+    k_pos: ids of the keys, [b, S].
+    queries: T, with the padding of the last tile.
+    keys: S, likewise.
+  """
+  distance = falling(q_pos[:1], k_pos[:1], queries, keys)
+  bias, relative = None, scheme.tiled.relative
+  if scheme.bias is not None:
+    bias = bias_by_distance(scheme.bias, params, distance)[0]
+  if relative is None:
+    return Table(bias, None)
+  return Table(bias, jnp.moveaxis(relative.vectors(params, distance[0]), 0, -1))
+
+
+def read(table: Table, sizes: Sizes, i: Any, j: Any) -> Table:
+  """The part of tile (i, j): the bias laid out as [1, h, queries, keys], the vectors not."""
+  part = lambda entries: lax.dynamic_slice_in_dim(entries, *_place(sizes, i, j), axis=-1)
+  bias = None if table.bias is None else layout(part(table.bias), sizes.queries)[None]
+  return Table(bias, None if table.vectors is None else part(table.vectors))
+
+
+def add(table: Table, part: Table, sizes: Sizes, i: Any, j: Any) -> Table:
+  """Adds the cotangent of the part that tile (i, j) has `read` to that of the whole table.
+
+  Args:
+    table: cotangents so far.
+    part: the part's; its bias [B, H, queries, keys], not yet summed over what shares an entry.
+    sizes: of the tiles.
+    i: row of the tile.
+    j: column of the tile.
+  """
+
+  def added(entries, more):
+    start, length = _place(sizes, i, j)
+    old = lax.dynamic_slice_in_dim(entries, start, length, axis=-1)
+    return lax.dynamic_update_slice_in_dim(entries, old + more, start, axis=-1)
+
+  bias, vectors = table
+  if bias is not None and part.bias is not None:
+    tile = part.bias.sum(0)
+    bias = added(bias, along(tile if bias.shape[0] > 1 else tile.sum(0, keepdims=True)))
+  return Table(bias, None if vectors is None else added(vectors, part.vectors))
+
+
+def _place(sizes: Sizes, i: Any, j: Any) -> tuple[Any, int]:
+  """The index at which a tile's distances begin, and how many there are."""
+  start = (sizes.rows - 1 - i) * sizes.queries + j * sizes.keys
+  return start, sizes.queries + sizes.keys - 1

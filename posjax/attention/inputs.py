@@ -1,0 +1,287 @@
+"""The arguments of `attend`, checked once, and in the form that all implementations take.
+
+All leading axes are flattened to one, and defaults are filled in. Nothing is clamped, rounded or
+ignored: every message says what was wrong, what was expected and what was given.
+"""
+
+import math
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float, Inexact, Int, Num
+
+from posjax.scheme import At, Ids, Params, PRNGKey, Scheme, declares
+
+
+class Side(NamedTuple):
+  """The queries, or the keys, with all that belongs to each of their tokens.
+
+  b is B, or 1 where all rows of the batch are alike.
+
+  Attributes:
+    raw: queries or keys as they came.
+    positioned: the same after place 2, possibly wider.
+    pos: ids, [b, T] or [b, T, n].
+    at: the tree that the scheme's `prepare` returned, leaves [B, T, ...]; by default the ids.
+    order: index of each token in its stream, for causality and windows.
+    segments: document of each token; 0 is padding.
+    index: index of each token in its array, for dropout.
+  """
+
+  raw: Inexact[Array, 'B T H D']
+  positioned: Inexact[Array, 'B T H Wider']
+  pos: Ids
+  at: At
+  order: Num[Array, 'b T']
+  segments: Int[Array, 'b T']
+  index: Int[Array, ' T']
+
+
+class Tokens(NamedTuple):
+  """The numbers of each token from which visibility follows: b is B, or 1."""
+
+  order: Num[Array, 'b n']
+  segments: Int[Array, 'b n']
+
+
+class Operands(NamedTuple):
+  """The arrays of one attention.
+
+  Attributes:
+    params: the scheme's parameters.
+    q: the queries.
+    k: the keys.
+    v: the values.
+    mask: True where a pair may attend; None where nothing but the rules says so.
+    sinks: a logit for each head that takes its share of the softmax.
+    dropout_key: random key, needed where the rules have a dropout rate.
+  """
+
+  params: Params
+  q: Side
+  k: Side
+  v: Inexact[Array, 'B S K E']
+  mask: Bool[Array, 'b h T S'] | None = None
+  sinks: Float[Array, ' H'] | None = None
+  dropout_key: PRNGKey | None = None
+
+
+class Rules(NamedTuple):
+  """The plain arguments of `attend`, known when the attention is traced."""
+
+  scale: float
+  causal: bool
+  window: int | None
+  logit_cap: float | None
+  dropout_rate: float
+
+
+def check_heads(q: Array, k: Array, v: Array) -> None:
+  """Checks q [*B, T, H, D], k [*B, S, K, D] and v [*B, S, K, E], where K divides H.
+
+  Raises:
+    ValueError: if they do not fit.
+  """
+  for name, x in (('q', q), ('k', k), ('v', v)):
+    if x.ndim < 3:
+      raise ValueError(f'{name} must be [*B, tokens, heads, width], but got shape {x.shape}.')
+  if q.shape[:-3] != k.shape[:-3] or q.shape[-1] != k.shape[-1]:
+    raise ValueError(
+      f'q and k must agree on the batch and the head width, but got {q.shape} and {k.shape}.'
+    )
+  if k.shape[:-1] != v.shape[:-1]:
+    raise ValueError(
+      f'k and v must agree on batch, tokens and heads, but got {k.shape} and {v.shape}.'
+    )
+  if k.shape[-2] == 0 or q.shape[-2] % k.shape[-2]:
+    raise ValueError(
+      f'The key heads must divide the query heads, but got {k.shape[-2]} and {q.shape[-2]}.'
+    )
+
+
+def check_scheme(scheme: Scheme, params: Params, q_at, k_at) -> None:
+  """Checks that a scheme gets its parameters, and its prepared sides if it prepares any.
+
+  Raises:
+    ValueError: if something is missing.
+  """
+  parts = scheme.parts or (scheme,)
+  each = params if scheme.parts else (params,)
+  if scheme.parts and not (isinstance(params, tuple) and len(params) == len(parts)):
+    raise ValueError(
+      f'The parameters of a chain must be a tuple of {len(parts)} dicts, as from '
+      f'posjax.init(scheme, key, dims), but got {type(params).__name__}.'
+    )
+  for part, one in zip(parts, each, strict=True):
+    if not one and (declares(part, 'init') or declares(part, 'init_model')):
+      raise ValueError(
+        'The scheme has parameters, posjax.init(scheme, key, dims), but params hold none.'
+      )
+  if declares(scheme, 'prepare') and (q_at is None or k_at is None):
+    raise ValueError(
+      'The scheme prepares its sides, so q_at and k_at must be given: '
+      'params, at = scheme.prepare(params, x, pos, None).'
+    )
+
+
+def check_order(scheme: Scheme, q: Array, q_pos: Ids, k_pos: Ids, q_order, k_order) -> None:
+  """Checks that causality and windows have an order of the tokens, where ids cannot be one.
+
+  Raises:
+    ValueError: if the order is missing.
+  """
+  if q_order is not None and k_order is not None:
+    return
+  if declares(scheme, 'ids'):
+    raise ValueError(
+      'The scheme changes the ids, so causal and window need q_order and k_order (order, in a '
+      'layer): the index of each token in its stream.'
+    )
+  several = [pos.shape[-1] for pos in (q_pos, k_pos) if pos.ndim == q.ndim - 1]
+  if scheme.axes > 1 or (scheme.axes == 0 and several):
+    raise ValueError(
+      f'There are {scheme.axes or max(several)} ids per token, so causal and window need q_order '
+      'and k_order: the index of each token in its stream.'
+    )
+
+
+def make_rules(q, scale, causal, window, logit_cap, dropout_rate, dropout_key) -> Rules:
+  """Checks the plain arguments, and fills in the default scale.
+
+  Raises:
+    ValueError: if one is out of its range.
+  """
+  if window is not None and window < 1:
+    raise ValueError(f'The window must be at least 1, the query itself, but got {window}.')
+  if logit_cap is not None and not logit_cap > 0:
+    raise ValueError(f'The logit cap must be positive, but got {logit_cap}.')
+  if not 0 <= dropout_rate < 1:
+    raise ValueError(f'The dropout rate must be in [0, 1), but got {dropout_rate}.')
+  if dropout_rate and dropout_key is None:
+    raise ValueError(f'A dropout rate of {dropout_rate} needs a dropout_key, but got none.')
+  scale = q.shape[-1] ** -0.5 if scale is None else scale
+  return Rules(scale, causal, window, logit_cap, dropout_rate if dropout_key is not None else 0.0)
+
+
+def check_segments(q_segments: Array | None, k_segments: Array | None) -> None:
+  """Raises ValueError if one side alone has segments."""
+  if (q_segments is None) != (k_segments is None):
+    given, missing = ('k', 'q') if q_segments is None else ('q', 'k')
+    raise ValueError(f'{given}_segments need {missing}_segments beside them, but got none.')
+
+
+def check_sinks(sinks: Array | None, num_heads: int) -> None:
+  """Raises ValueError if there is not one logit for each query head."""
+  if sinks is not None and sinks.shape != (num_heads,):
+    raise ValueError(f'sinks must be one per head, shape ({num_heads},), but got {sinks.shape}.')
+
+
+def make_side(
+  name: str,
+  x: Inexact[Array, '*B T H D'],
+  scheme: Scheme,
+  turn: Callable[[Params, Any, At], Any],
+  params: Params,
+  pos: Ids,
+  at: At,
+  order: Array | None,
+  segments: Array | None,
+) -> Side:
+  """Flattens one side, fills in its defaults, and applies place 2.
+
+  Args:
+    name: 'q' or 'k', for messages.
+    x: queries or keys.
+    scheme: any scheme.
+    turn: the scheme's `query` or `key`.
+    params: its parameters.
+    pos: ids.
+    at: from the scheme's `prepare`; None where it has none.
+    order: index of each token in its stream; None: the ids.
+    segments: document of each token; None: all are in one.
+
+  Raises:
+    ValueError: if shapes do not fit.
+    TypeError: if ids are neither integers nor float32, or segments no integers.
+  """
+  leading, length = x.shape[:-3], x.shape[-3]
+  raw = x.reshape(math.prod(leading), *x.shape[-3:])
+  pos = _tokens(f'{name}_pos', pos, leading, length, scheme.axes)
+  if at is None:
+    at = jnp.broadcast_to(pos, (raw.shape[0], *pos.shape[1:]))
+  else:
+    at = jax.tree.map(lambda leaf: _prepared(f'{name}_at', leaf, leading, length), at)
+  if order is not None:
+    order = _tokens(f'{name}_order', order, leading, length, 1)
+  elif pos.ndim == 2:
+    order = pos
+  else:
+    order = jnp.zeros((1, length), jnp.int32)  # no rule asks for it: `check_order`
+  if segments is None:
+    segments = jnp.ones((1, length), jnp.int32)
+  else:
+    segments = _integers(f'{name}_segments', segments)
+    segments = _tokens(f'{name}_segments', segments, leading, length, 1)
+  index = jnp.arange(length, dtype=jnp.int32)
+  return Side(raw, turn(params, raw, at), pos, at, order, segments, index)
+
+
+def make_mask(given: Bool[Array, '...'], q: Array, k: Array) -> Bool[Array, 'b h T S']:
+  """The mask [*B, H or 1, T, S] or [T, S] as [b, h, T, S].
+
+  Raises:
+    ValueError: if it does not broadcast to the logits.
+    TypeError: if it is not boolean.
+  """
+  if given.dtype != jnp.bool_:
+    raise TypeError(f'The mask must be boolean, True may attend, but got {given.dtype}.')
+  leading, queries, heads, keys = q.shape[:-3], q.shape[-3], q.shape[-2], k.shape[-3]
+  whole = (*leading, heads, queries, keys)
+  if given.shape == (queries, keys):
+    return given[None, None]
+  fits = len(given.shape) == len(whole) and given.shape[-2:] == (queries, keys)
+  if not fits or any(n not in (1, m) for n, m in zip(given.shape, whole, strict=True)):
+    raise ValueError(
+      f'The mask must broadcast to {whole} or be {(queries, keys)}, but got {given.shape}.'
+    )
+  given = jnp.broadcast_to(given, (*leading, *given.shape[-3:]))
+  return given.reshape(math.prod(leading), *given.shape[-3:])
+
+
+def _tokens(name: str, ids: Array, leading: tuple[int, ...], length: int, axes: int) -> Array:
+  """Ids, order or segments as [b, T] or [b, T, n]; narrow integers as int32."""
+  if jnp.issubdtype(ids.dtype, jnp.integer) and jnp.can_cast(ids.dtype, jnp.int32):
+    ids = ids.astype(jnp.int32)  # a distance of int8 or uint8 would wrap
+  elif ids.dtype not in (jnp.int64, jnp.float32, jnp.float64):
+    raise TypeError(f'{name} must be signed integers or float32, but got {ids.dtype}.')
+  many = axes > 1 or (axes == 0 and ids.ndim == len(leading) + 2)
+  tail = ids.shape[-1:] if many else ()
+  lead = ids.shape[: ids.ndim - 1 - len(tail)]
+  shown = f'{(*leading, length, *((axes,) if axes > 1 else ()))}'
+  if ids.ndim < 1 + len(tail) or ids.shape[len(lead)] != length or (axes > 1 and tail != (axes,)):
+    raise ValueError(f'{name} must be {shown}, with or without the batch, but got {ids.shape}.')
+  if not lead:
+    return ids[None]
+  if len(lead) != len(leading) or any(n not in (1, m) for n, m in zip(lead, leading, strict=True)):
+    raise ValueError(f'{name} must be {shown}, with or without the batch, but got {ids.shape}.')
+  if math.prod(lead) == 1:
+    return ids.reshape(1, length, *tail)
+  return jnp.broadcast_to(ids, (*leading, length, *tail)).reshape(-1, length, *tail)
+
+
+def _prepared(name: str, leaf: Array, leading: tuple[int, ...], length: int) -> Array:
+  """One leaf of `at` as [B, T, ...]."""
+  rank = len(leading)
+  fits = leaf.ndim > rank and leaf.shape[rank] == length
+  if not fits or any(n not in (1, m) for n, m in zip(leaf.shape[:rank], leading, strict=True)):
+    raise ValueError(f'{name} must begin with {(*leading, length)}, but got {leaf.shape}.')
+  leaf = jnp.broadcast_to(leaf, (*leading, *leaf.shape[rank:]))
+  return leaf.reshape(math.prod(leading), *leaf.shape[rank:])
+
+
+def _integers(name: str, x: Array) -> Array:
+  if not jnp.issubdtype(x.dtype, jnp.integer):
+    raise TypeError(f'{name} must be integers, but got {x.dtype}.')
+  return x

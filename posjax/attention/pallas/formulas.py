@@ -1,0 +1,106 @@
+"""The formulas of one tile that the kernels of both backends share, and the arrays they read.
+
+The formulas are elementwise and broadcast, so a backend may lay a tile out as [queries, keys] or as
+[keys, queries]: what belongs to queries or to keys comes with an axis of size one.
+"""
+
+from typing import Any, NamedTuple
+
+import jax.numpy as jnp
+from jax import lax
+from jaxtyping import Array, Float, Inexact
+
+from posjax.attention.inputs import Rules, Tokens
+from posjax.attention.masks import UNSEEN
+
+Ref = Any  # a reference to memory inside a kernel
+
+
+class Problem(NamedTuple):
+  """The arrays of one attention, as kernels read them.
+
+  Attributes:
+    q: queries after place 2.
+    k: keys after place 2.
+    v: values.
+    table: the bias by s - t, from 1 - T to S - 1, see `table`; None where the scheme has none.
+    sinks: one logit for each head.
+    q_tokens: the queries' order and segments.
+    k_tokens: the keys'.
+  """
+
+  q: Inexact[Array, 'B T H D']
+  k: Inexact[Array, 'B S K D']
+  v: Inexact[Array, 'B S K E']
+  table: Float[Array, 'b H N'] | None
+  sinks: Float[Array, ' H'] | None
+  q_tokens: Tokens
+  k_tokens: Tokens
+
+
+def visible(rules: Rules, q: Tokens, k: Tokens) -> Array:
+  """Which pairs of a tile may attend, as `masks.visible`, for any layout that broadcasts."""
+  allowed = (q.segments == k.segments) & (k.segments != 0)
+  steps_back = q.order - k.order
+  if rules.causal:
+    allowed = allowed & (steps_back >= 0)
+  if rules.window is not None:
+    allowed = allowed & (abs(steps_back) < rules.window)
+  return allowed
+
+
+def logits(rules: Rules, products: Array, bias: Array | None) -> Array:
+  """The logits that enter the softmax, before the mask."""
+  out = products * rules.scale
+  if bias is not None:
+    out = out + bias
+  return out if rules.logit_cap is None else rules.logit_cap * jnp.tanh(out / rules.logit_cap)
+
+
+def weights(x: Array, log_sums: Array, allowed: Array | None) -> Array:
+  """The softmax of logits whose row's logarithm of the sum of exponentials is known."""
+  w = jnp.exp(x - log_sums)
+  return w if allowed is None else jnp.where(allowed, w, 0)
+
+
+def d_logits(rules: Rules, x: Array, w: Array, d_w: Array, delta: Array, allowed) -> Array:
+  """The cotangent of the logits before the cap, which is the bias's.
+
+  Args:
+    rules: for the cap.
+    x: the logits that entered the softmax.
+    w: the weights.
+    d_w: their cotangents.
+    delta: of each query: its output times the output's cotangent.
+    allowed: which pairs may attend; None for all. The logits of others may be NaN.
+  """
+  out = w * (d_w - delta)
+  if rules.logit_cap is not None:
+    out = out * (1 - (x / rules.logit_cap) ** 2)
+  return out if allowed is None else jnp.where(allowed, out, 0)
+
+
+def masked(x: Array, allowed: Array | None) -> Array:
+  """The logits, with -1e30 for pairs that may not attend."""
+  return x if allowed is None else jnp.where(allowed, x, UNSEEN)
+
+
+def product(a: Array, b: Array, a_axis: int, b_axis: int) -> Array:
+  """a . b over one axis of each, on the matrix unit, summed in float32.
+
+  float32 is not rounded to bfloat16 or tf32 first.
+  """
+  narrow = a.dtype.itemsize < 4
+  return lax.dot_general(
+    a, b, (((a_axis,), (b_axis,)), ((), ())),
+    precision=lax.Precision.DEFAULT if narrow else lax.Precision.HIGHEST,
+    preferred_element_type=jnp.float32,
+  )  # fmt: skip
+
+
+def widened(x: Array, axis: int, multiple: int) -> Array:
+  """`x` with zeros at the end of `axis`, up to a multiple."""
+  short = -x.shape[axis] % multiple
+  if not short:
+    return x
+  return jnp.pad(x, [(0, short if i == axis else 0) for i in range(x.ndim)])

@@ -1,0 +1,278 @@
+"""Attention in fused kernels, for every scheme that changes q and k, or adds a bias by distance.
+
+A kernel knows no scheme. It takes q and k after place 2, and the bias as a table by distance, and
+computes the gradients of those three; XLA differentiates the rest. Other attention is computed in
+tiles: `chosen` says why.
+
+A table asks for ids that count up by one. In a compiled program that is known only when it runs,
+so a test there chooses between the kernel and attention in tiles: any ids are exact. Without a
+bias there is no table, and nothing to test.
+
+XLA cannot partition a kernel: on several devices, call `attend` inside `jax.shard_map`, over batch
+and heads, with check_vma=False.
+"""
+
+import functools
+import importlib
+from types import ModuleType
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+from jaxtyping import Array, Float, Inexact
+
+from posjax.attention.blockwise import engine
+from posjax.attention.distances import bias_by_distance, contiguous, falling
+from posjax.attention.inputs import Operands, Rules, Side, Tokens, make_side
+from posjax.attention.pallas.formulas import Problem
+from posjax.scheme import Ids, Params, Scheme, declares, without_place_2
+
+
+class Target(NamedTuple):
+  """Which kernels, and whether JAX interprets them: slow, on any device, for tests."""
+
+  kernels: ModuleType
+  interpret: bool = False
+
+
+class Plan(NamedTuple):
+  """The facts that are known when the attention is traced.
+
+  Attributes:
+    scheme: the scheme.
+    rules: the plain arguments of `attend`.
+    target: which kernels.
+    counting: whether the ids are known to count up by one, or it does not matter.
+  """
+
+  scheme: Scheme
+  rules: Rules
+  target: Target
+  counting: bool
+
+
+class Heads(NamedTuple):
+  """The arrays that have cotangents; q and k after place 2."""
+
+  params: Params
+  q: Inexact[Array, 'B T H D']
+  k: Inexact[Array, 'B S K D']
+  v: Inexact[Array, 'B S K E']
+  sinks: Float[Array, ' H'] | None
+
+
+class Sides(NamedTuple):
+  """The numbers of the tokens, which have no cotangents here."""
+
+  q_pos: Ids
+  k_pos: Ids
+  q_tokens: Tokens
+  k_tokens: Tokens
+
+
+def attend(scheme: Scheme, rules: Rules, x: Operands) -> Inexact[Array, 'B T H E']:
+  """Attention in fused kernels where they can compute it, else in tiles.
+
+  Args:
+    scheme: any scheme.
+    rules: the plain arguments of `attend`.
+    x: its arrays.
+  """
+  target, q, k = here(), x.q, x.k
+  if target is None or _refusal(target, scheme, q, k, x.v, x.mask, rules.dropout_rate):
+    return engine.attend(scheme, rules, x)
+  plan = Plan(scheme, rules, target, scheme.bias is None or _counts(q.pos, k.pos) is True)
+  sides = Sides(q.pos, k.pos, _tokens(q), _tokens(k))
+  return _attend(plan, Heads(x.params, q.positioned, k.positioned, x.v, x.sinks), sides)
+
+
+def here() -> Target | None:
+  """The kernels for this process' default backend, if there are any: for TPUs, and Hopper GPUs.
+
+  Blocks were chosen, and seen to compile, for the shared memory of Hopper (compute capability 9).
+  """
+  if jax.default_backend() == 'tpu':
+    return Target(importlib.import_module('posjax.attention.pallas.tpu'))
+  if str(getattr(jax.devices()[0], 'compute_capability', '')).startswith('9.'):
+    return Target(importlib.import_module('posjax.attention.pallas.gpu'))
+  return None
+
+
+def chosen(
+  q: Array, k: Array, v: Array, scheme: Scheme, params: Params, *, q_pos: Ids, k_pos: Ids,
+  q_at: Any = None, k_at: Any = None, q_order: Array | None = None, k_order: Array | None = None,
+  mask: Array | None = None, dropout_rate: float = 0.0, **others: Any,
+) -> str:  # fmt: skip
+  """The implementation that `posjax.attend(..., implementation='pallas')` uses, and why.
+
+  Args:
+    q: as for `attend`, and so are the others. What else `attend` takes changes nothing.
+    k: keys.
+    v: values.
+    scheme: any scheme.
+    params: its parameters.
+    q_pos: ids of the queries.
+    k_pos: ids of the keys.
+    q_at: see `attend`.
+    k_at: see `attend`.
+    q_order: see `attend`.
+    k_order: see `attend`.
+    mask: see `attend`.
+    dropout_rate: see `attend`.
+    **others: see `attend`.
+
+  Returns:
+    'pallas'; or 'blockwise: ' and why; or, where ids that are not known yet decide it when the
+    program runs, 'pallas where the ids count up by one, else blockwise'.
+
+  Example:
+    >>> x, pos = jnp.ones((1, 4, 2, 8)), jnp.arange(4)
+    >>> chosen(x, x, x, Scheme(), {}, q_pos=pos, k_pos=pos)
+    'blockwise: there is no TPU and no Hopper GPU'
+  """
+  q_side = make_side('q', q, scheme, scheme.query, params, q_pos, q_at, q_order, None)
+  k_side = make_side('k', k, scheme, scheme.key, params, k_pos, k_at, k_order, None)
+  why = _refusal(here(), scheme, q_side, k_side, v, mask, dropout_rate)
+  if why:
+    return f'blockwise: {why}'
+  if scheme.bias is None or _counts(q_side.pos, k_side.pos):
+    return 'pallas'
+  return 'pallas where the ids count up by one, else blockwise'
+
+
+def _refusal(target, scheme: Scheme, q: Side, k: Side, v: Array, mask, dropout_rate) -> str:
+  """Why the kernels cannot compute this, as far as it is known before it runs; '' if they can."""
+  for field in ('logits', 'values'):
+    if declares(scheme, field):
+      return f'the scheme has {field}'
+  if mask is not None:
+    return 'there is a mask'
+  if dropout_rate:
+    return 'there is dropout'
+  if any(x.dtype not in (jnp.float32, jnp.bfloat16) for x in (q.positioned, k.positioned, v)):
+    return 'the heads are neither float32 nor bfloat16'
+  if any(x.dtype not in (jnp.int32, jnp.float32) for x in (q.order, k.order)):
+    return 'the order is neither int32 nor float32'
+  if scheme.bias is not None:
+    if q.pos.ndim > 2 or not jnp.issubdtype(jnp.result_type(q.pos, k.pos), jnp.integer):
+      return 'the bias is of ids that are not single integers'
+    if _counts(q.pos, k.pos) is False:
+      return 'the bias is of ids that do not count up by one'
+  if target is None:
+    return 'there is no TPU and no Hopper GPU'
+  return target.kernels.refusal(q.positioned, k.positioned, v)
+
+
+def _counts(q_pos: Ids, k_pos: Ids) -> bool | None:
+  """Whether each row counts up by one; None where that is known only when the program runs."""
+  if isinstance(q_pos, jax.core.Tracer) or isinstance(k_pos, jax.core.Tracer):
+    return None
+  return bool(contiguous(q_pos, k_pos))
+
+
+def _tokens(side: Side) -> Tokens:
+  rows = max(side.order.shape[0], side.segments.shape[0])
+  fill = lambda x: jnp.broadcast_to(x, (rows, x.shape[1]))
+  return Tokens(fill(side.order), fill(side.segments))
+
+
+@functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
+def _attend(plan, x, sides):
+  return _forward(plan, x, sides)[0]
+
+
+def _attend_forward(plan, x, sides):
+  out, log_sums = _forward(plan, x, sides)
+  return out, (x, sides, out, log_sums)
+
+
+def _attend_backward(plan, saved, d_out):
+  x, sides, out, log_sums = saved
+  return _backward(plan, x, sides, out, log_sums, d_out), None
+
+
+_attend.defvjp(_attend_forward, _attend_backward)
+
+
+def _forward(plan: Plan, x: Heads, sides: Sides):
+  """The output, and each row's logarithm of the sum of exponentials, [B, H, T]."""
+
+  def fused():
+    problem = _problem(x, sides, _table(plan, x, x.params, sides))
+    return plan.target.kernels.forward(_kernels(plan, problem), problem)
+
+  def otherwise():
+    out = _blockwise(plan, sides, x).astype(x.v.dtype)
+    return out, jnp.zeros((out.shape[0], out.shape[2], out.shape[1]), jnp.float32)
+
+  return _choose(plan, sides, fused, otherwise)
+
+
+def _backward(plan: Plan, x: Heads, sides: Sides, out, log_sums, d_out) -> Heads:
+  """The cotangents. Attention in tiles computes its forward pass again."""
+
+  def fused():
+    given, back = jax.vjp(lambda params: _table(plan, x, params, sides), x.params)
+    problem = _problem(x, sides, given)
+    delta = (out.astype(jnp.float32) * d_out.astype(jnp.float32)).sum(-1).swapaxes(1, 2)
+    kernels = _kernels(plan, problem)
+    d_heads = plan.target.kernels.backward(
+      kernels, problem, log_sums, delta, d_out.astype(x.v.dtype)
+    )
+    d_q, d_k, d_v, d_table = d_heads
+    d_q, d_k = d_q.astype(x.q.dtype), d_k.astype(x.k.dtype)
+    return Heads(back(d_table)[0], d_q, d_k, d_v, _d_sinks(x.sinks, log_sums, delta))
+
+  def otherwise():
+    recomputed = lambda x: _blockwise(plan, sides, x).astype(x.v.dtype)
+    return jax.vjp(recomputed, x)[1](d_out)[0]
+
+  return _choose(plan, sides, fused, otherwise)
+
+
+def _choose(plan, sides, fused, otherwise):
+  if plan.counting:
+    return fused()
+  counting = contiguous(sides.q_pos, sides.k_pos)
+  return lax.cond(counting, fused, otherwise)
+
+
+def _table(plan: Plan, x: Heads, params: Params, sides: Sides):
+  """The bias by distance of each head: [b, H, T + S - 1]. A bias may be one for all heads."""
+  if plan.scheme.bias is None:
+    return None
+  distance = falling(sides.q_pos, sides.k_pos, sides.q_pos.shape[1], sides.k_pos.shape[1])
+  bias = bias_by_distance(plan.scheme.bias, params, distance).astype(jnp.float32)
+  return jnp.broadcast_to(bias, (bias.shape[0], x.q.shape[2], bias.shape[2]))
+
+
+def _problem(x: Heads, sides: Sides, given) -> Problem:
+  dtype = jnp.result_type(x.q, x.k)
+  q, k = x.q.astype(dtype), x.k.astype(dtype)
+  return Problem(q, k, x.v, given, x.sinks, sides.q_tokens, sides.k_tokens)
+
+
+def _kernels(plan: Plan, problem: Problem):
+  return plan.target.kernels.plan(plan.rules, problem, plan.target.interpret)
+
+
+def _d_sinks(sinks, log_sums, delta):
+  """A sink takes its share of each row, and gives nothing for it."""
+  if sinks is None:
+    return None
+  taken = jnp.exp(sinks[None, :, None] - log_sums) * delta
+  return -taken.sum((0, 2)).astype(sinks.dtype)
+
+
+def _blockwise(plan: Plan, sides: Sides, x: Heads):
+  """The same in tiles, for any ids. `at` is not needed: place 2 is done, and there is no other."""
+  scheme = without_place_2(plan.scheme)
+  index = lambda n: jnp.arange(n, dtype=jnp.int32)
+
+  def side(heads, pos, tokens):
+    return Side(heads, heads, pos, (), tokens.order, tokens.segments, index(heads.shape[1]))
+
+  q = side(x.q, sides.q_pos, sides.q_tokens)
+  k = side(x.k, sides.k_pos, sides.k_tokens)
+  return engine.attend(scheme, plan.rules, Operands(x.params, q, k, x.v, sinks=x.sinks))

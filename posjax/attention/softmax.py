@@ -1,0 +1,59 @@
+"""The online softmax: a softmax over keys that come some at a time.
+
+Reference: Milakov, Gimelshein 2018, https://arxiv.org/abs/1805.02867, algorithm 3.
+"""
+
+from typing import NamedTuple
+
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float
+
+
+class Sums(NamedTuple):
+  """Two numbers for each query, over the keys so far."""
+
+  top: Float[Array, '...']  # the largest logit
+  total: Float[Array, '...']  # the sum of exp(logit - top)
+
+  def logarithm(self) -> Float[Array, '...']:
+    """The logarithm of the sum of exponentials; far below any logit where there was no key."""
+    return self.top + jnp.log(self.positive_total())
+
+  def positive_total(self) -> Float[Array, '...']:
+    """The sum to divide by: positive also where there was no key."""
+    return jnp.maximum(self.total, 1e-37)
+
+
+def softmax_step(
+  so_far: Sums,
+  logits: Float[Array, '...'],
+  axis: int,
+  visible: Bool[Array, '...'] | None = None,
+  keepdims: bool = False,
+) -> tuple[Sums, Float[Array, '...'], Float[Array, '...']]:
+  """One step of the online softmax, with some more keys.
+
+  Args:
+    so_far: the sums over the keys before.
+    logits: of the new keys.
+    axis: of the keys, in `logits`.
+    visible: pairs whose weight is not 0; None where the logits of all others are far below `top`.
+    keepdims: whether the sums have the axis of the keys, of size 1.
+
+  Returns:
+    The sums over all keys; the weights of the new keys, relative to the new `top`; and the factor
+    by which what was summed with the old weights is to be multiplied.
+
+  Example:
+    >>> before = Sums(jnp.array([0.0]), jnp.array([1.0]))
+    >>> after, weights, factor = softmax_step(before, jnp.log(jnp.array([[2.0, 1.0]])), axis=1)
+    >>> [x.round(3).tolist() for x in (after.total, weights, factor)]
+    [[2.0], [[1.0, 0.5]], [0.5]]
+  """
+  top = jnp.maximum(so_far.top, logits.max(axis, keepdims=keepdims))
+  weights = jnp.exp(logits - (top if keepdims else jnp.expand_dims(top, axis)))
+  if visible is not None:
+    weights = jnp.where(visible, weights, 0)
+  factor = jnp.exp(so_far.top - top)
+  total = so_far.total * factor + weights.sum(axis, keepdims=keepdims)
+  return Sums(top, total), weights, factor

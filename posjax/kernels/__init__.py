@@ -1,1 +1,0 @@
-"""Other ways to compute `attend`: the same meaning, chosen by `implementation=`."""

@@ -1,0 +1,11 @@
+"""Attention layers: all that `posjax.nnx` and `posjax.linen` share, as pure functions.
+
+  layer        the attention layer without its weights
+  parameters   a scheme's parameters as a layer holds them
+  cache        keys and values of the tokens so far, for decoding
+  recurrence   attention to a remembered segment, as in Transformer-XL
+  hook         any scheme inside Flax's own attention modules
+
+A module here imports its neighbours, `posjax.attention`, `posjax.math` and `posjax.scheme`. Flax
+itself is imported in `posjax/nnx.py` and `posjax/linen.py` only.
+"""

@@ -1,0 +1,63 @@
+"""A scheme's parameters as a layer holds them: in plain dicts, so that every tool can name them."""
+
+from typing import Any
+
+import jax
+
+from posjax.scheme import Params, Scheme, declares, merge, split
+
+
+def named(params: Params) -> dict[str, Any]:
+  """A scheme's parameters as plain dicts; the members of a chain are named '0', '1', ...
+
+  Members without parameters are left out, and `unnamed` puts them back.
+  """
+  if not isinstance(params, tuple):
+    return params
+  return {str(i): part for i, part in enumerate(params) if jax.tree.leaves(part)}
+
+
+def unnamed(scheme: Scheme, tree: dict[str, Any]) -> Params:
+  """The inverse of `named`."""
+  if not scheme.parts:
+    return dict(tree)
+  return tuple(dict(tree.get(str(i), {})) for i in range(len(scheme.parts)))
+
+
+def split_named(scheme: Scheme, params: Params) -> tuple[dict[str, Any], dict[str, Any]]:
+  """The trained parameters and the constants, as `posjax.split`, in plain dicts."""
+  trained, fixed = split(scheme, params)
+  return named(trained), named(fixed)
+
+
+def union(trained: dict[str, Any], fixed: dict[str, Any]) -> dict[str, Any]:
+  """The inverse of `split_named`."""
+  both = {name: trained.get(name, fixed.get(name)) for name in (*trained, *fixed)}
+  members = set(trained) & set(fixed)  # of a chain: a parameter is in one of the two only
+  return both | {name: trained[name] | fixed[name] for name in members}
+
+
+def shares(scheme: Scheme) -> bool:
+  """Whether the scheme has parameters that all layers of a model share."""
+  return any(declares(part, 'init_model') for part in scheme.parts or (scheme,))
+
+
+def merged(scheme: Scheme, own: Params, held: Params | None, given: Params | None) -> Params:
+  """All parameters of a layer: its own, and those that all layers share.
+
+  Args:
+    scheme: any scheme.
+    own: the layer's own parameters.
+    held: shared parameters that the layer holds; None if it holds none.
+    given: shared parameters that a call gives; they are taken before those that are held.
+
+  Raises:
+    ValueError: if the scheme has shared parameters, but there are none.
+  """
+  shared = held if given is None else given
+  if shared is None and shares(scheme):
+    raise ValueError(
+      'The scheme shares parameters between layers and this layer holds none, so model_params '
+      'must be given: scheme.init_model(key, dims).'
+    )
+  return merge(unnamed(scheme, {}) if shared is None else shared, own)

@@ -1,0 +1,225 @@
+"""Compiles the fused kernels for a chip that is not here, and prints what each of them uses.
+
+No device is needed, but the wheels of its compiler: libtpu; or jax-cuda12-plugin, jax-cuda12-pjrt
+and nvidia-cuda-nvcc-cu12. `pallas_ahead_test` runs it, in a process with `environment`.
+"""
+
+import contextlib
+import glob
+import importlib.util
+import os
+import pathlib
+import re
+import shutil
+import subprocess
+import sys
+
+FACTS = pathlib.Path(__file__).with_name('h100.txtpb')  # of an H100, as XLA's compiler reads them
+
+
+def wheel(name: str) -> pathlib.Path | None:
+  """The folder of an installed package."""
+  try:
+    spec = importlib.util.find_spec(name)
+  except ModuleNotFoundError:
+    return None
+  places = [] if spec is None else list(spec.submodule_search_locations or [])
+  return pathlib.Path(places[0]) if places else None
+
+
+def missing(target: str) -> list[str]:
+  """The packages that are not installed."""
+  needs = {'tpu': ['libtpu'], 'cuda': ['jax_plugins.xla_cuda12', 'nvidia.cuda_nvcc']}
+  return [name for name in needs[target] if wheel(name) is None]
+
+
+def environment(target: str, dump: str) -> dict[str, str]:
+  """What the compiler asks of its process."""
+  env = {**os.environ, 'JAX_PLATFORMS': 'cpu', 'JAX_ENABLE_COMPILATION_CACHE': 'false'}
+  if target == 'tpu':
+    return env | {
+      'TPU_LIBRARY_PATH': str(wheel('libtpu') / 'libtpu.so'),
+      'TPU_SKIP_MDS_QUERY': '1',
+      'TPU_ACCELERATOR_TYPE': 'v5litepod-4',
+      'TPU_WORKER_HOSTNAMES': 'localhost',
+    }
+  nvcc = wheel('nvidia.cuda_nvcc')
+  flags = f'--xla_gpu_cuda_data_dir={nvcc} --xla_dump_to={dump}'
+  return env | {'PATH': f'{nvcc}/bin:{env["PATH"]}', 'XLA_FLAGS': flags}
+
+
+def device(target: str):
+  from jax.experimental import topologies
+
+  if target == 'tpu':
+    options = {'topology_name': 'v5e:2x2'}
+  else:
+    facts = {'topology': '1x1x1', 'target_config': FACTS.read_text()}
+    options = {'topology_name': '', **facts}
+  return topologies.get_topology_desc(platform=target, **options).devices[0]
+
+
+class Compiler:
+  """Compiles a function of arrays that need not exist."""
+
+  def __init__(self, target: str, dump: str):
+    import jax
+    import numpy as np
+    from jax.sharding import Mesh, NamedSharding, PartitionSpec
+
+    self.target, self.dump = target, dump
+    self.device = device(target)
+    self.sharding = NamedSharding(Mesh(np.array([self.device]), ('one',)), PartitionSpec())
+    self.like = lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=self.sharding)
+
+  def __call__(self, function, *args) -> dict[str, str]:
+    """What each kernel of the compiled function uses."""
+    import jax
+
+    shutil.rmtree(self.dump, ignore_errors=True)
+    with self._described():
+      traced = jax.jit(function).trace(*jax.tree.map(self.like, args))
+      compiled = traced.lower(lowering_platforms=(self.target,)).compile()
+    temporary = f'{compiled.memory_analysis().temp_size_in_bytes / 2**20:.1f} MiB'
+    kernels = self._tpu(compiled) if self.target == 'tpu' else self._cuda()
+    return kernels | {'temporary memory': temporary}
+
+  def _described(self):
+    """Pallas' Triton backend asks for the GPU when it lowers, since jax 0.11."""
+    from jax.sharding import AbstractDevice, AbstractMesh, AxisType, use_abstract_mesh
+
+    if self.target == 'tpu':
+      return contextlib.nullcontext()
+    device = AbstractDevice(self.device.device_kind, 132, platform='gpu')
+    mesh = AbstractMesh((1,), ('one',), axis_types=(AxisType.Auto,), abstract_device=device)
+    return use_abstract_mesh(mesh)
+
+  def _tpu(self, compiled) -> dict[str, str]:
+    found = {}
+    for line in compiled.as_text().splitlines():
+      name = re.search(r'%(\w+)[.\d]* = .*custom_call_target="tpu_custom_call"', line)
+      used = re.search(r'"used_scoped_memory_configs":\[\{[^]]*"size":"(\d+)"', line)
+      if name and used:
+        found[name[1]] = f'{int(used[1]) / 2**20:.1f} MiB of VMEM'
+    return found
+
+  def _cuda(self) -> dict[str, str]:
+    """From what XLA dumps: that of jax 0.11 has no assembly, so no registers."""
+    read = lambda end: [pathlib.Path(p).read_text() for p in glob.glob(f'{self.dump}/*{end}')]
+    launched = r' (\w+) grid: .* threads: \[(\d+).* shared_memory: (\d+)'
+    found = {
+      name: f'{threads} threads, {int(shared) / 1024:.0f} KiB of shared memory'
+      for name, threads, shared in re.findall(launched, ''.join(read('thunk_sequence.txt')))
+      if name in KERNELS
+    }
+    for assembly in read('.ptx'):
+      name = re.search(r'entry (\w+)\(', assembly)
+      if name and name[1] in found:
+        found[name[1]] += _assembled(assembly)
+    return found
+
+
+def _assembled(assembly: str) -> str:
+  command = ['ptxas', '-v', '-arch=sm_90a', '-', '-o', os.devnull]
+  done = subprocess.run(command, input=assembly, capture_output=True, text=True, check=True)
+  registers = re.search(r'Used (\d+) registers', done.stderr)[1]
+  spilled = re.search(r'(\d+) bytes spill stores', done.stderr)[1]
+  products = ', '.join(f'{assembly.count(n)} {n}' for n in ('wgmma.mma', 'mma.sync'))
+  return f', {registers} registers, {spilled} bytes spilled, {products}'
+
+
+KERNELS = ('forward', 'd_q', 'd_keys', 'd_table')
+
+
+def problem(
+  dtype='bfloat16', width=128, tokens=(2048, 2048), heads=(4, 2), table=True, sinks=False, v_width=0
+):
+  """Shapes of a problem, its sums of rows, and its cotangent."""
+  import jax
+
+  from posjax.attention.pallas.formulas import Problem, Tokens
+
+  like = lambda *shape, dtype='float32': jax.ShapeDtypeStruct(shape, dtype)
+  side = lambda n: Tokens(like(1, n, dtype='int32'), like(1, n, dtype='int32'))
+  x = Problem(
+    like(1, tokens[0], heads[0], width, dtype=dtype),
+    like(1, tokens[1], heads[1], width, dtype=dtype),
+    like(1, tokens[1], heads[1], v_width or width, dtype=dtype),
+    like(1, heads[0], sum(tokens) - 1) if table else None,
+    like(heads[0]) if sinks else None,
+    *map(side, tokens),
+  )
+  rows = like(1, heads[0], tokens[0])
+  return x, rows, like(1, tokens[0], heads[0], v_width or width, dtype=dtype)
+
+
+def kernels(compiler: Compiler, plan_of=None, rules=(0.1, True, None, None, 0.0), **shape):
+  """What the four kernels of a problem use."""
+  from posjax.attention.inputs import Rules
+  from posjax.attention.pallas import gpu as pallas_gpu
+  from posjax.attention.pallas import tpu as pallas_tpu
+
+  module = pallas_tpu if compiler.target == 'tpu' else pallas_gpu
+  x, rows, d_out = problem(**shape)
+  plan = (plan_of or module.plan)(Rules(*rules), x)
+
+  def both(x, rows, d_out):
+    return module.forward(plan, x), module.backward(plan, x, rows, rows, d_out)
+
+  return compiler(both, x, rows, d_out)
+
+
+CASES = [
+  {'dtype': dtype, 'width': width, 'rules': rules, 'table': table}
+  for dtype in ('bfloat16', 'float32')
+  for width, rules, table in [
+    (64, (0.1, True, None, None, 0.0), True),
+    (128, (0.1, True, 1024, 30.0, 0.0), True),
+    (256, (0.1, False, None, None, 0.0), False),
+  ]
+] + [
+  {'width': 80, 'v_width': 48, 'tokens': (100, 300), 'sinks': True},
+  {'width': 576, 'v_width': 64},
+]  # fmt: skip
+
+SCHEMES = [
+  'alibi(learned=True)', 't5', 'gaussian', 'kerple', 'sandwich', 'dynamic_bias(width=32)', 'rope',
+  'pope', 'tener', 'transformer_xl', 'rope+alibi', 't5+kerple',
+]  # fmt: skip
+
+
+def scheme(compiler: Compiler, line: str):
+  """What the kernels of attention with a scheme use, in bfloat16, with all its gradients."""
+  import jax
+  import jax.numpy as jnp
+
+  import posjax
+  from posjax.attention.pallas import fused
+  from posjax.attention.pallas import gpu as pallas_gpu
+  from posjax.attention.pallas import tpu as pallas_tpu
+
+  module = pallas_tpu if compiler.target == 'tpu' else pallas_gpu
+  fused.here = lambda: fused.Target(module)
+  one, dims = posjax.get(line), posjax.Dims(128, 4, 64, 2)
+  params = jax.eval_shape(lambda: posjax.init(one, jax.random.key(0), dims))
+  heads = lambda n: jax.ShapeDtypeStruct((1, 1024, n, 64), jnp.bfloat16)
+  pos = jax.ShapeDtypeStruct((1024,), jnp.int32)
+
+  def number(args, pos):
+    q, k, v, params = args
+    options = {'q_pos': pos, 'k_pos': pos, 'causal': True, 'implementation': 'pallas'}
+    return posjax.attend(q, k, v, one, params, **options).astype(jnp.float32).sum()
+
+  return compiler(jax.value_and_grad(number), (heads(4), heads(2), heads(2), params), pos)
+
+
+def main(target: str, what: str, dump: str) -> None:
+  compiler = Compiler(target, dump)
+  for case in CASES if what == 'kernels' else SCHEMES:
+    used = kernels(compiler, **case) if what == 'kernels' else scheme(compiler, case)
+    print(f'{compiler.device.device_kind}: {case}')
+    print(''.join(f'  {kernel}: {text}\n' for kernel, text in sorted(used.items())), flush=True)
+
+
+if __name__ == '__main__':
+  main(*sys.argv[1:])

@@ -1,0 +1,100 @@
+"""cuDNN's way: what it refuses, what it asks of the ids, and that jax.nn is asked the right thing.
+
+cuDNN itself runs on a GPU only; here jax.nn's own XLA implementation stands for it.
+"""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import posjax
+from posjax.attention import cudnn
+from tests.draws import DRAW
+from tests.loops import error
+
+HEADS, WIDTH, LENGTH = 4, 16, 11
+
+
+@pytest.fixture
+def pretended(monkeypatch):
+  """A machine that has cuDNN, in float32, and counts how often it is called."""
+  calls = []
+
+  def by_index(q, k, v, rules, implementation):
+    jax.debug.callback(lambda: calls.append(implementation))
+    return original(q, k, v, rules, 'xla')
+
+  original = cudnn.by_index
+  monkeypatch.setattr(cudnn, 'by_index', by_index)
+  monkeypatch.setattr(cudnn, '_HALVES', {jnp.dtype(jnp.float32)})
+  monkeypatch.setattr(cudnn, '_is_nvidia', lambda: True)
+  monkeypatch.setattr(jax, 'default_backend', lambda: 'gpu')
+  return calls
+
+
+def both(line='rope', **options):
+  """The way through cuDNN, and the dense reference, with gradients of q, k and v."""
+  scheme = posjax.get(line)
+  params = posjax.init(scheme, jax.random.key(0), posjax.Dims(64, HEADS, WIDTH, 2))
+  normal = lambda heads: jnp.asarray(DRAW.normal(size=(2, LENGTH, heads, WIDTH)), jnp.float32)
+  q, k, v, weights = normal(HEADS), normal(2), normal(2), normal(HEADS)
+  options = {'q_pos': jnp.arange(LENGTH) + 5, 'k_pos': jnp.arange(LENGTH) + 5, **options}
+
+  def number(implementation, q, k, v):
+    out = posjax.attend(q, k, v, scheme, params, implementation=implementation, **options)
+    return (out * weights).sum(), out
+
+  grad = jax.value_and_grad(number, argnums=(1, 2, 3), has_aux=True)
+  found = [jax.tree.leaves(jax.jit(grad, static_argnums=0)(w, q, k, v)) for w in ('cudnn', 'dense')]
+  jax.effects_barrier()
+  return found
+
+
+@pytest.mark.parametrize('options', [
+  {}, {'causal': True}, {'causal': True, 'window': 4}, {'window': 3}, {'scale': 0.7},
+], ids=str)  # fmt: skip
+def test_it_is_asked_for_the_same_attention(pretended, options):
+  for one, other in zip(*both(**options), strict=True):
+    assert error(one, other) <= 1e-5
+  assert set(pretended) == {'cudnn'}
+
+
+SEGMENTS = jnp.asarray(np.repeat([1, 2], [5, 6]))
+SHUFFLED = jnp.asarray(np.random.default_rng(3).permutation(LENGTH))
+REFUSED = {
+  'other ids': {'causal': True, 'q_pos': SHUFFLED, 'k_pos': SHUFFLED},
+  'queries that are not the keys': {'causal': True, 'q_pos': jnp.arange(LENGTH) + 9},
+  'documents': {'q_segments': SEGMENTS, 'k_segments': SEGMENTS},
+  'padding': {'q_segments': SEGMENTS * 0, 'k_segments': SEGMENTS * 0},
+  'a cap': {'logit_cap': 3.0},
+  'a mask': {'mask': jnp.tri(LENGTH, dtype=bool)},
+  'sinks': {'sinks': jnp.ones(HEADS)},
+  'a bias': {'line': 't5'},
+  'values': {'line': 'shaw'},
+  'wider heads': {'line': 'transformer_xl'},
+}
+
+
+@pytest.mark.parametrize('options', REFUSED.values(), ids=REFUSED)
+def test_what_it_cannot_do_is_done_in_tiles(pretended, options):
+  for one, other in zip(*both(**options), strict=True):
+    assert error(one, other) <= 1e-5
+  assert not pretended
+
+
+def test_without_a_gpu_it_says_so():
+  x = jnp.ones((1, 4, 2, 8))
+  rules = posjax.attention.inputs.Rules(1.0, True, None, None, 0.0)
+  assert cudnn.refusal(posjax.Scheme(), x, x, x, rules) == 'there is no NVIDIA GPU'
+
+
+@pytest.mark.skipif(jax.default_backend() != 'gpu', reason='cuDNN needs an NVIDIA GPU')
+@pytest.mark.parametrize('causal', [False, True])
+def test_cudnn_is_the_reference(causal):
+  scheme, pos = posjax.get('rope'), jnp.arange(256)
+  q, k, v = jax.random.normal(jax.random.key(0), (3, 2, 256, 4, 64), jnp.bfloat16)
+  run = lambda way: posjax.attend(
+    q, k, v, scheme, {}, q_pos=pos, k_pos=pos, causal=causal, implementation=way
+  )
+  assert error(run('cudnn').astype(jnp.float32), run('dense').astype(jnp.float32)) <= 1e-2

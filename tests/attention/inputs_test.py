@@ -1,0 +1,233 @@
+"""What `attend` refuses: every message at the border is read here."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import posjax
+from posjax.attention import inputs
+from posjax.scheme import Scheme
+from tests.toy_schemes import TOYS
+
+pytestmark = pytest.mark.usefixtures('unchecked')
+
+FLAT = jnp.ones((4, 6))
+Q, K = jnp.ones((2, 3, 4, 6)), jnp.ones((2, 5, 2, 6))  # B 2, T 3, S 5, H 4, K 2, D 6
+PARAMS = {'slopes': jnp.ones(4)}
+ALIBI = posjax.get('alibi')
+MOVED = Scheme(ids=lambda pos, key: pos + 1)
+STREETS = TOYS['streets']
+GATES = TOYS['forgetful']
+
+
+def ids(*shape, dtype=jnp.int32):
+  return jnp.zeros(shape, dtype)
+
+
+def seen(*shape):
+  return jnp.ones(shape, bool)
+
+
+def attend(q=Q, k=K, v=K, scheme=ALIBI, params=PARAMS, **options):
+  options = {'q_pos': ids(3), 'k_pos': ids(5)} | options
+  return posjax.attend(q, k, v, scheme, params, **options)
+
+
+@pytest.mark.parametrize(
+  ('options', 'message'),
+  [
+    ({'q': FLAT}, r'^q must be \[\*B, tokens, heads, width\], but got shape \(4, 6\)\.$'),
+    ({'k': FLAT}, r'^k must be \[\*B, tokens, heads, width\], but got shape'),
+    ({'v': FLAT}, r'^v must be \[\*B, tokens, heads, width\], but got shape'),
+    ({'q': Q[0]}, r'k must agree on the batch and the head width, but got \(3, 4, 6\) and \(2'),
+    ({'q': Q[..., :4]}, r'batch and the head width, but got \(2, 3, 4, 4\) and \(2, 5, 2, 6\)\.$'),
+    ({'v': K[:, :4]}, r'k and v must agree on batch, tokens and heads, but got \(2, 5, 2, 6\) and'),
+    ({'v': K[:, :, :1]}, r'on batch, tokens and heads, but got .* and \(2, 5, 1, 6\)\.$'),
+    ({'q': Q[:, :, :3]}, r'key heads must divide the query heads, but got 2 and 3\.$'),
+    ({'k': K[:, :, :0], 'v': K[:, :, :0]}, r'must divide the query heads, but got 0 and 4\.$'),
+    ({'implementation': 'fast'}, r"implementation must be .* but got 'fast'\.$"),
+    ({'window': 0}, r'window must be at least 1, the query itself, but got 0\.$'),
+    ({'logit_cap': 0.0}, r'logit cap must be positive, but got 0\.0\.$'),
+    ({'logit_cap': float('nan')}, r'logit cap must be positive, but got nan\.$'),
+    ({'dropout_rate': 1.0}, r'dropout rate must be in \[0, 1\), but got 1\.0\.$'),
+    ({'dropout_rate': -0.1}, r'dropout rate must be in \[0, 1\), but got -0\.1\.$'),
+    ({'dropout_rate': 0.1}, r'A dropout rate of 0\.1 needs a dropout_key, but got none\.$'),
+    ({'q_segments': ids(3)}, r'^q_segments need k_segments beside them, but got none\.$'),
+    ({'k_segments': ids(5)}, r'^k_segments need q_segments beside them, but got none\.$'),
+    ({'sinks': jnp.ones(2)}, r'sinks must be one per head, shape \(4,\), but got \(2,\)\.$'),
+    ({'q_pos': ids(4)}, r'^q_pos must be \(2, 3\), with or without the batch, but got \(4,\)\.$'),
+    ({'k_pos': ids(2, 3)}, r'^k_pos must be \(2, 5\), with or without .* got \(2, 3\)\.$'),
+    ({'k_pos': ids(3, 5)}, r'^k_pos must be \(2, 5\), with or without the batch, but got \(3, 5\)'),
+    ({'q_pos': ids(2, 3, 1)}, r'^q_pos must be \(2, 3\), with or without .* got \(2, 3, 1\)\.$'),
+    ({'q_pos': ids()}, r'^q_pos must be \(2, 3\), with or without the batch, but got \(\)\.$'),
+    ({'q_order': ids(2)}, r'^q_order must be \(2, 3\), with or without .* got \(2,\)\.$'),
+    ({'k_order': ids(1, 1, 5)}, r'^k_order must be \(2, 5\), .* but got \(1, 1, 5\)\.$'),
+    ({'q_segments': ids(2), 'k_segments': ids(5)}, r'^q_segments must be \(2, 3\), .* \(2,\)\.$'),
+    ({'mask': seen(5, 3)}, r'^The mask .* to \(2, 4, 3, 5\) or be \(3, 5\), but got \(5, 3\)\.$'),
+    ({'mask': seen(2, 3, 5)}, r'mask must broadcast to .* but got \(2, 3, 5\)\.$'),
+    ({'mask': seen(2, 2, 3, 5)}, r'mask must broadcast to .* but got \(2, 2, 3, 5\)\.$'),
+    ({'mask': seen(1, 3, 5)}, r'mask must broadcast to .* but got \(1, 3, 5\)\.$'),
+    ({'mask': seen(2, 4, 1, 5)}, r'mask must broadcast to .* but got \(2, 4, 1, 5\)\.$'),
+  ],
+)  # fmt: skip
+def test_what_does_not_fit_is_refused_with_what_was_expected_and_got(options, message):
+  with pytest.raises(ValueError, match=message):
+    attend(**options)
+
+
+@pytest.mark.parametrize(
+  ('options', 'message'),
+  [
+    ({'mask': jnp.ones((3, 5))}, r'^The mask must be boolean, True may attend, but got float32\.$'),
+    (
+      {'mask': jnp.ones((3, 5), jnp.int32)},
+      r'mask must be boolean, True may attend, but got int32',
+    ),
+    (
+      {'q_pos': ids(3, dtype=jnp.bfloat16)},
+      r'^q_pos must be signed integers or float32, but got bfloat16',
+    ),
+    (
+      {'k_pos': ids(5, dtype=jnp.float16)},
+      r'^k_pos must be signed integers or float32, but got float16',
+    ),
+    ({'k_pos': ids(5, dtype=bool)}, r'^k_pos must be signed integers or float32, but got bool\.$'),
+    (
+      {'q_order': ids(3, dtype=jnp.bfloat16)},
+      r'^q_order must be signed integers or float32, but got',
+    ),
+    (
+      {'q_segments': ids(3, dtype=jnp.float32), 'k_segments': ids(5)},
+      r'^q_segments must be integers, but got float32\.$',
+    ),
+    (
+      {'q_segments': ids(3), 'k_segments': ids(5, dtype=bool)},
+      r'^k_segments must be integers, but got bool\.$',
+    ),
+  ],
+)
+def test_dtypes_that_would_lose_something_are_refused(options, message):
+  with pytest.raises(TypeError, match=message):
+    attend(**options)
+
+
+@pytest.mark.parametrize('rule', [{'causal': True}, {'window': 3}])
+def test_changed_ids_are_no_order(rule):
+  order = {'q_order': ids(3), 'k_order': ids(5)}
+  for missing in ({}, {'q_order': ids(3)}, {'k_order': ids(5)}):
+    with pytest.raises(
+      ValueError, match=r'changes the ids, so causal and window need q_order and k'
+    ):
+      attend(scheme=MOVED, params={}, **rule, **missing)
+  assert attend(scheme=MOVED, params={}, **rule, **order).shape == Q.shape
+  assert attend(scheme=MOVED, params={}).shape == Q.shape
+
+
+@pytest.mark.parametrize('rule', [{'causal': True}, {'window': 3}])
+def test_two_ids_per_token_are_no_order(rule):
+  options = {
+    'scheme': STREETS, 'params': {'slopes': jnp.ones((4, 2))}, 'q_pos': ids(3, 2),
+    'k_pos': ids(2, 5, 2),
+  }  # fmt: skip
+  with pytest.raises(
+    ValueError, match=r'There are 2 ids per token, so causal and window need q_order'
+  ):
+    attend(**options, **rule)
+  assert attend(**options).shape == Q.shape
+  assert attend(**options, **rule, q_order=ids(3), k_order=ids(5)).shape == Q.shape
+
+
+@pytest.mark.parametrize('rule', [{'causal': True}, {'window': 3}])
+def test_two_ids_per_token_are_no_order_where_the_scheme_takes_any_number(rule):
+  options = {'scheme': Scheme(), 'params': {}, 'q_pos': ids(2, 3, 2), 'k_pos': ids(2, 5, 2)}
+  with pytest.raises(
+    ValueError, match=r'There are 2 ids per token, so causal and window need q_order'
+  ):
+    attend(**options, **rule)
+  assert attend(**options).shape == Q.shape
+
+
+@pytest.mark.parametrize(
+  ('shape', 'shown'), [((3,), r'\(3,\)'), ((2, 3), r'\(2, 3\)'), ((2, 3, 3), r'\(2, 3, 3\)')]
+)
+def test_a_scheme_of_two_axes_wants_two_ids_per_token(shape, shown):
+  expected = rf'^q_pos must be \(2, 3, 2\), with or without the batch, but got {shown}\.$'
+  with pytest.raises(ValueError, match=expected):
+    attend(scheme=STREETS, params={'slopes': jnp.ones((4, 2))}, q_pos=ids(*shape), k_pos=ids(5, 2))
+
+
+def test_a_scheme_that_prepares_wants_both_sides():
+  at = {'total': jnp.zeros((2, 3, 4))}
+  for given in ({}, {'q_at': at}, {'k_at': at}):
+    with pytest.raises(
+      ValueError, match=r'prepares its sides, so q_at and k_at must be given: par'
+    ):
+      attend(scheme=GATES, params=PARAMS, **given)
+
+
+@pytest.mark.parametrize('shape', [(2, 4, 4), (3, 3, 4), (3, 4), (2,)])
+def test_prepared_sides_begin_with_the_tokens(shape):
+  side = {'total': jnp.zeros((2, 5, 4))}
+  with pytest.raises(ValueError, match=r'^q_at must begin with \(2, 3\), but got \('):
+    attend(scheme=GATES, params=PARAMS, q_at={'total': jnp.zeros(shape)}, k_at=side)
+
+
+def test_errors_come_when_traced_and_not_when_run():
+  with pytest.raises(ValueError, match='window must be at least 1'):
+    jax.eval_shape(lambda q: attend(q=q, window=0), Q)
+
+
+def test_a_dropout_key_without_a_rate_drops_nothing():
+  rules = inputs.make_rules(Q, None, False, None, None, 0.0, jax.random.key(0))
+  assert rules.dropout_rate == 0
+
+
+def test_the_scale_is_that_of_the_incoming_width():
+  assert inputs.make_rules(Q, None, False, None, None, 0.0, None).scale == 6**-0.5
+  assert inputs.make_rules(Q, 2.0, False, None, None, 0.0, None).scale == 2.0
+
+
+def test_a_side_holds_what_travels_with_its_tokens_flattened():
+  x = jnp.arange(2 * 3 * 5 * 4 * 6.0).reshape(2, 3, 5, 4, 6)
+  turn = lambda params, x, at: x + at[..., None, None]
+  side = inputs.make_side('q', x, ALIBI, turn, {}, jnp.arange(5), None, None, None)
+  assert side.raw.shape == (6, 5, 4, 6)
+  np.testing.assert_array_equal(side.positioned, side.raw + jnp.arange(5).reshape(1, 5, 1, 1))
+  np.testing.assert_array_equal(side.at, jnp.tile(jnp.arange(5), (6, 1)))
+  for field in (side.pos, side.order):
+    np.testing.assert_array_equal(field, jnp.arange(5)[None])
+  np.testing.assert_array_equal(side.segments, jnp.ones((1, 5)))
+  np.testing.assert_array_equal(side.index, jnp.arange(5))
+
+
+def test_parameters_that_are_missing_are_asked_for(unchecked):
+  with pytest.raises(ValueError, match=r'has parameters, posjax\.init.*, but params hold none'):
+    attend(params={})
+  chained = posjax.get('rope+alibi')
+  with pytest.raises(ValueError, match=r'a tuple of 2 dicts, as from posjax\.init.*but got dict'):
+    attend(scheme=chained, params=PARAMS)
+  with pytest.raises(ValueError, match='but params hold none'):
+    attend(scheme=chained, params=({}, {}))
+
+
+def test_a_bias_without_its_heads_is_refused(unchecked):
+  flat = posjax.Scheme(bias=lambda params, distance: -abs(distance).astype(jnp.float32))
+  with pytest.raises(ValueError, match=r'bias must return \[H, 1, 3, 5\], heads first, but got'):
+    attend(scheme=flat, params={})
+
+
+def test_narrow_ids_are_widened_before_they_can_wrap():
+  """127 - (-128) is 255, which int8 cannot hold; 3 - 5 is -2, which uint8 cannot."""
+  wide = attend(q_pos=jnp.array([127, 3, 0]), k_pos=jnp.array([-128, 5, 0, 1, 2]))
+  for dtype in (jnp.int8, jnp.int16):
+    ids = {'q_pos': jnp.array([127, 3, 0], dtype), 'k_pos': jnp.array([-128, 5, 0, 1, 2], dtype)}
+    np.testing.assert_array_equal(attend(**ids), wide)
+  unsigned = {'q_pos': jnp.arange(3, dtype=jnp.uint8), 'k_pos': jnp.arange(5, dtype=jnp.uint8)}
+  signed = {'q_pos': jnp.arange(3), 'k_pos': jnp.arange(5)}
+  np.testing.assert_array_equal(attend(**unsigned), attend(**signed))
+
+
+def test_unsigned_ids_that_no_signed_one_holds_are_refused(unchecked):
+  with pytest.raises(TypeError, match='k_pos must be signed integers or float32, but got uint32'):
+    attend(k_pos=jnp.arange(5, dtype=jnp.uint32))
