@@ -3,7 +3,8 @@
   python train.py --config=configs/default.py --config.scheme='rope(base=5e5)'
 
 The work folder gets config.json, metrics.jsonl, TensorBoard events, checkpoints, results.json and
-report.png. The same command again resumes, to the same losses, bit for bit.
+report.png. The same command again resumes, to the same losses: bit for bit on as many processors; on another
+number of them, attention adds up in another order, and losses differ by rounding.
 """
 
 import functools

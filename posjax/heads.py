@@ -14,8 +14,6 @@ from jaxtyping import Array, Inexact, Int
 
 from posjax.scheme import Ids
 
-_WORTH = 2**12  # pairs below which nothing is saved where all are alike
-
 
 def product(
   q: Inexact[Array, 'B T H D'], k: Inexact[Array, 'B S K D']
@@ -79,46 +77,43 @@ def sums(
   return jnp.moveaxis(jax.vmap(jax.vmap(query))(by_key, index), -1, 1)
 
 
-def where_alike(
+def by_rows(
   index: Callable[[Ids, Ids], Int[Array, 'B T S']],
   q_pos: Ids,
   k_pos: Ids,
-  alike: Callable[..., Array],
-  every: Callable[..., Array],
+  one: Callable[..., Array],
+  many: Callable[..., Array],
   *args: Any,
 ) -> Array:
-  """`alike(row, *args)` where one row of a table is that of all pairs, else `every(rows, *args)`.
+  """`one(row, *args)` if all pairs have the same row of a table, else `many(rows, *args)`.
 
-  It is in most tiles of a long text, whose tokens are farther apart than a table has distances.
+  Most tiles of a long text are farther from the diagonal than a table has distances, so that all
+  their pairs have its last row. Only for attention in tiles: derivatives are of first order.
 
   Args:
-    index: the row of each pair, of ids [B, T] and [B, S]; it never falls, or never rises, with the
-      distance of a pair.
+    index: the row of each pair, from ids [B, T] and [B, S]; it must be monotonic in the distance of
+      a pair, so that the pairs of the least and the largest distance bound all others.
     q_pos: ids of the queries.
     k_pos: ids of the keys.
-    alike: what to compute from the row, an integer of no axes.
-    every: the same, from the row of each pair.
-    *args: what both compute with, and have derivatives of.
+    one: computes the result from one row, an integer without axes.
+    many: computes the same from the row of each pair, [B, T, S].
+    *args: arrays that both compute with, and with respect to which they are differentiated.
 
   Example:
     >>> sign = lambda q_pos, k_pos: jnp.sign(q_pos[:, :, None] - k_pos[:, None])
     >>> q_pos, k_pos = jnp.arange(64, 128)[None], jnp.arange(64)[None]
-    >>> where_alike(sign, q_pos, k_pos, lambda row: row, lambda rows: rows.sum())
+    >>> by_rows(sign, q_pos, k_pos, lambda row: row, lambda rows: rows.sum())
     Array(1, dtype=int32)
   """
-  batch, queries = q_pos.shape
-  if batch * queries * k_pos.shape[1] < _WORTH:
-    return every(index(q_pos, k_pos), *args)
-
   least = lambda pos: pos.min(axis=1, keepdims=True)
   most = lambda pos: pos.max(axis=1, keepdims=True)
 
   def chosen(q_pos, k_pos, *args):
     ends = index(most(q_pos), least(k_pos)), index(least(q_pos), most(k_pos))
     row = ends[0][0, 0, 0]
-    one = lambda *args: alike(row, *args)
-    each = lambda *args: every(index(q_pos, k_pos), *args)
-    return lax.cond((ends[0] == row).all() & (ends[1] == row).all(), one, each, *args)
+    of_one = lambda *args: one(row, *args)
+    of_many = lambda *args: many(index(q_pos, k_pos), *args)
+    return lax.cond((ends[0] == row).all() & (ends[1] == row).all(), of_one, of_many, *args)
 
-  # Its derivative begins from `args` again, of which the branches would keep copies otherwise.
+  # Recomputed in the backward pass from `args`, of which the branches would keep copies otherwise.
   return jax.checkpoint(chosen, prevent_cse=False)(q_pos, k_pos, *args)

@@ -9,7 +9,18 @@ from jaxtyping import Array, Bool, Float, Inexact, Int, Num
 from posjax import cache as caches
 from posjax.attention import attend
 from posjax.cache import Cache
-from posjax.scheme import At, Dims, Ids, Params, PRNGKey, Scheme, declares, merge, split
+from posjax.scheme import (
+  At,
+  Dims,
+  Ids,
+  Params,
+  PRNGKey,
+  Scheme,
+  declares,
+  merge,
+  split,
+  without_place_2,
+)
 
 
 class Layer(NamedTuple):
@@ -263,7 +274,7 @@ def _place(layer: Layer, params: Params, heads: Heads, new: Tokens) -> tuple[Lay
   done, k = caches.placed(layer.scheme, params, heads.k, at)
   if not done:
     return layer, heads
-  rest = layer.scheme._replace(query=Scheme().query, key=Scheme().key, relative=None)
+  rest = without_place_2(layer.scheme)
   scale = heads.q.shape[-1] ** -0.5 if layer.scale is None else layer.scale  # of raw heads
   heads = Heads(layer.scheme.query(params, heads.q, at), k, heads.v)
   return layer._replace(scheme=rest, scale=scale), heads

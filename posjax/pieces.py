@@ -19,7 +19,6 @@ from jaxtyping import Array, Float, Int
 from posjax.math.network import network
 
 _MOST = 24  # knots of an interval
-_WORTH = 2**14  # numbers below which finding knots costs more than it saves
 
 _run = functools.partial(network, activation=jax.nn.relu)
 
@@ -27,9 +26,9 @@ _run = functools.partial(network, activation=jax.nn.relu)
 def relu_network(
   params: dict[str, Any], x: Float[Array, '*shape']
 ) -> Float[Array, 'outputs *shape']:
-  """`network.network` with ReLU and one input, by its pieces where they are few.
+  """`network.network` with ReLU and one input, from its straight pieces where they are few.
 
-  Of many numbers, derivatives are backward only, as everywhere in the engine.
+  Only for attention in tiles: derivatives are of first order, and backward.
 
   Args:
     params: of `network.network`, with kernel_0 [1, width] and no norm.
@@ -41,8 +40,6 @@ def relu_network(
     >>> relu_network(params, jnp.array([3.0, -3.0]))
     Array([[8., 0.]], dtype=float32)
   """
-  if x.size < _WORTH:
-    return _run(params, x[None])
   # Rows stay rows, from which XLA writes vectors of its CPU.
   return _by_pieces(params, x.reshape(-1, x.shape[-1])).reshape(-1, *x.shape)
 

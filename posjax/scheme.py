@@ -119,38 +119,55 @@ class ValuesFn(Protocol):
     ...
 
 
-class OfHeadsFn(Protocol):
-  """What of the parameters some query heads compute places 3 and 4 with.
-
-  For a scheme whose `logits` and `values` leave each head by itself, so that the tiles of long
-  attention may compute some heads at a time. It declares nothing new.
-  """
+class CutHeadsFn(Protocol):
+  """Cuts the parameters of places 3 and 4 down to some query heads."""
 
   def __call__(self, params: Params, first: Int[Array, ''], count: int, shared: int) -> Params:
-    """Returns parameters as if query heads `first` to `first + count - 1` were all.
+    """Returns the parameters with which query heads `first` to `first + count - 1` are computed.
 
-    `shared` query heads use the same key head; it divides `first` and `count`.
+    They must serve `logits` and `values` of queries that have these heads alone. `shared` query
+    heads use the same key head; it divides `first` and `count`.
     """
     ...
 
 
 class Relative(NamedTuple):
-  """Place 2, computed otherwise: queries that meet keys, and vectors that all of a distance share.
+  """Place 2 in two products: the queries with the keys, and with one vector for each distance.
 
-  `query(q) . key(k) = content(q) . k + heads(q) . vectors(q_pos - k_pos)`, for one id per token:
-  where ids count up by one and heads are real, the tiles of long attention take the right side,
-  which is cheaper where `query` and `key` widen the heads. It declares nothing new: the left side
-  defines.
+  `query(q) . key(k) = content(q) . k + heads(q) . vectors(q_pos - k_pos)`, for one id per token.
+  Where ids count up by one and heads are real, attention in tiles computes the right side, which
+  is cheaper where `query` and `key` widen the heads.
 
   Attributes:
-    content: `(params, q [B, T, H, D]) -> [B, T, H, D]`, what meets the keys.
-    heads: `(params, q [B, T, H, D]) -> [B, T, H, W]`, what meets the vectors.
+    content: `(params, q [B, T, H, D]) -> [B, T, H, D]`, the queries that are multiplied with keys.
+    heads: `(params, q [B, T, H, D]) -> [B, T, H, W]`, those that are multiplied with vectors.
     vectors: `(params, distance [N]) -> [N, H, W]`.
   """
 
   content: Callable[[Params, Array], Array]
   heads: Callable[[Params, Array], Array]
   vectors: Callable[[Params, Array], Array]
+
+
+class Tiled(NamedTuple):
+  """Faster ways to compute the same, for attention in tiles.
+
+  The places of the record define a scheme; the dense reference computes them and reads nothing of
+  this. Each entry must agree with its place, with all gradients, which the contract tests. A form
+  may have derivatives of first order only, and those backward.
+
+  Attributes:
+    logits: instead of the record's `logits`, within a tile; None where that is as fast.
+    values: instead of the record's `values`, within a tile; None where that is as fast.
+    relative: instead of the products of `query` and `key`; None where that is not cheaper.
+    cut_heads: `(params, first, count, shared) -> params`, so that a tile may hold some of the heads
+      only; None where `logits` or `values` need the parameters of all heads.
+  """
+
+  logits: LogitsFn | None = None
+  values: ValuesFn | None = None
+  relative: Relative | None = None
+  cut_heads: CutHeadsFn | None = None
 
 
 def _unmoved(pos, key):
@@ -191,12 +208,11 @@ class Scheme(NamedTuple):
     logits: place 3, `(params, logits, q, k, q_at, k_at) -> logits`.
     bias: place 3, `(params, distance[...]) -> [H, ...]`; None adds nothing.
     values: place 4, `(params, weights, q_at, k_at) -> [B, T, H, D]`; None adds nothing.
-    relative: place 2 as sums of products, see `Relative`; None where that is not cheaper.
-    of_heads: `(params, first, count, shared) -> params`, what is of some query heads; None where
-      `logits` or `values` may compute with several heads at once.
+    tiled: faster ways to compute places 2 to 4 in tiles, see `Tiled`; they add nothing.
     axes: ids per token: 0 any, 1 for [B, T], n for [B, T, n].
-    whole: letters of the axes that no tile may cut: 'S' keys, 'H' heads. With 'S', the logits
-      that `logits` receives are masked already, with the keys in token order.
+    whole: letters of the axes that may not be cut, since `logits` or `values` mix what lies along
+      them: 'S' keys, 'H' heads. With 'S', the logits that `logits` receives are masked already,
+      with the keys in token order.
     fixed: names of the parameters that are constants: stored, never trained nor decayed.
     parts: the members of a chain, flat; empty otherwise.
   """
@@ -211,8 +227,7 @@ class Scheme(NamedTuple):
   logits: LogitsFn = _same
   bias: BiasFn | None = None
   values: ValuesFn | None = None
-  relative: Relative | None = None
-  of_heads: OfHeadsFn | None = None
+  tiled: Tiled = Tiled()
   axes: int = 0
   whole: str = ''
   fixed: tuple[str, ...] = ()
@@ -235,6 +250,18 @@ def places(scheme: Scheme) -> tuple[str, ...]:
     ('bias',)
   """
   return tuple(name for name in _PLACES if declares(scheme, name))
+
+
+def in_tiles(scheme: Scheme) -> Scheme:
+  """The scheme with its faster forms of places 3 and 4, where it has any."""
+  logits = scheme.tiled.logits or scheme.logits
+  return scheme._replace(logits=logits, values=scheme.tiled.values or scheme.values)
+
+
+def without_place_2(scheme: Scheme) -> Scheme:
+  """The scheme for queries and keys that place 2 has turned already."""
+  tiled = scheme.tiled._replace(relative=None)
+  return scheme._replace(query=_unchanged, key=_unchanged, tiled=tiled)
 
 
 def init(scheme: Scheme, key: PRNGKey, dims: Dims) -> Params:

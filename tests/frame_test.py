@@ -203,13 +203,6 @@ def test_a_name_of_a_scheme_is_found_in_code_and_not_in_prose(
 # How a file looks.
 
 
-@each(FILES + group('train.py', 'configs/**/*.py', 'tests/**/*.py', 'benchmarks/**/*.py'))
-def test_a_file_has_at_most_300_lines_or_says_why(path):
-  lines = path.read_text(encoding='utf-8').count('\n')
-  reason = re.search(r'\blong\b', ast.get_docstring(tree(path)) or '', re.IGNORECASE)
-  assert lines <= 300 or reason, f'{lines} lines; the docstring must say why it is long'
-
-
 @each(FILES)
 def test_a_file_is_named_for_what_it_holds(path):
   assert path.stem not in {'utils', 'util', 'common', 'base', 'helpers', 'misc', '_src'}

@@ -26,7 +26,7 @@ from posjax.kernels.cut import add, at, change, cut_heads, cut_tokens, glue_rows
 from posjax.kernels.distances import Sizes, Table
 from posjax.kernels.operands import Operands, Tiles, build, tile
 from posjax.kernels.tiles import Plan, Rows, Running, Sums, cotangents, join, soften, split, sums
-from posjax.scheme import Params, PRNGKey, Scheme
+from posjax.scheme import Params, PRNGKey, Scheme, in_tiles
 from posjax.tile import UNSEEN
 
 
@@ -54,24 +54,29 @@ def attend(
     sinks: one logit per head.
     dropout_key: see `tile.kept`.
   """
+  scheme = in_tiles(scheme)
   (batch, queries, heads), keys = q.placed.shape[:3], k.placed.shape[1]
   budget = groups.budget() if groups.separable(scheme) else None
   # A tile holds all heads where a bias, or `relative`, meets ids that do not count up by one.
-  apart = budget is not None and scheme.bias is None and scheme.relative is None
+  apart = budget is not None and scheme.bias is None and scheme.tiled.relative is None
   rows = 1 if apart else batch * heads
   size = tile_size(queries, keys, rows, 'S' in scheme.whole, budget is not None)
-  if jnp.iscomplexobj(q.raw) or jnp.iscomplexobj(k.raw):  # that form is of real heads
-    scheme = scheme._replace(relative=None)
+  if jnp.iscomplexobj(q.raw) or jnp.iscomplexobj(k.raw):  # `relative` is defined for real heads
+    scheme = _without_relative(scheme)
   if distances.able(scheme, q.pos, k.pos):
     counts = distances.counts_up(q.pos, k.pos)
   else:
     counts = None
-    scheme = scheme._replace(relative=None)
+    scheme = _without_relative(scheme)
   q, k = operands.asked(scheme, rules, q), operands.asked(scheme, rules, k)
   x = Operands(params, q, k, v, mask, sinks, dropout_key)
   learned = any(leaf is not None for leaf in split(params)[0])
   plan = Plan(scheme, rules, heads, *size, learned, budget)
   return _attend(plan, jax.tree.structure(x), *split(x), counts)
+
+
+def _without_relative(scheme: Scheme) -> Scheme:
+  return scheme._replace(tiled=scheme.tiled._replace(relative=None))
 
 
 def tile_size(queries: int, keys: int, rows: int, whole: bool, grouped: bool) -> tuple[int, int]:

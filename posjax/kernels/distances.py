@@ -32,7 +32,7 @@ class Sizes(NamedTuple):
 
 def able(scheme: Scheme, q_pos: Ids, k_pos: Ids) -> bool:
   """Whether a table could help: for one integer id per token, and more pairs than distances."""
-  if scheme.bias is None and scheme.relative is None:
+  if scheme.bias is None and scheme.tiled.relative is None:
     return False
   whole = all(jnp.issubdtype(pos.dtype, jnp.integer) for pos in (q_pos, k_pos))
   queries, keys = q_pos.shape[1], k_pos.shape[1]
@@ -66,9 +66,10 @@ def tabulate(
   falling = jnp.arange(queries - 1, -keys, -1, dtype=q_pos.dtype)
   distances = q_pos[0, 0] - k_pos[0, 0] + falling
   bias = None if scheme.bias is None else scheme.bias(params, distances)
-  if scheme.relative is None:
+  relative = scheme.tiled.relative
+  if relative is None:
     return Table(bias, None)
-  return Table(bias, jnp.moveaxis(scheme.relative.vectors(params, distances), 0, -1))
+  return Table(bias, jnp.moveaxis(relative.vectors(params, distances), 0, -1))
 
 
 def read(table: Table, sizes: Sizes, i: Any, j: Any) -> Table:

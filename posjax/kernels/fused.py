@@ -26,7 +26,7 @@ from posjax.border import Rules, Side, side
 from posjax.kernels import blockwise, table
 from posjax.kernels.distances import contiguous
 from posjax.kernels.flash import Problem, Tokens
-from posjax.scheme import Ids, Params, PRNGKey, Scheme, declares
+from posjax.scheme import Ids, Params, PRNGKey, Scheme, declares, without_place_2
 
 
 class Target(NamedTuple):
@@ -275,7 +275,7 @@ def _d_sinks(sinks, log_sums, delta):
 
 def _blockwise(plan: Plan, sides: Sides, x: Operands):
   """The same with any ids. Nothing asks for `at`: the scheme has no logits, and place 2 is done."""
-  scheme = plan.scheme._replace(relative=None)  # it would do place 2 again
+  scheme = without_place_2(plan.scheme)
   index = lambda n: jnp.arange(n, dtype=jnp.int32)
 
   def one(x, pos, tokens):

@@ -3,6 +3,9 @@
 Where no scheme computes with several heads at once, heads need not be computed side by side. A
 tile of 256 queries and keys is 256 KiB a head and array: one core's cache holds the few arrays of
 one head, not those of eight.
+
+Groups depend on the number of cores that the process may use, and cotangents of parameters are
+added up group by group. So gradients on another number of cores are equal to rounding only.
 """
 
 import os
@@ -61,8 +64,10 @@ def _cores() -> int:
 
 
 def separable(scheme: Scheme) -> bool:
-  """Whether a scheme leaves each head by itself once its distances are tabulated."""
-  return scheme.of_heads is not None or not _inside(scheme)
+  """Whether tiles may hold some heads only, once what depends on the distance is tabulated."""
+  if 'H' in scheme.whole:
+    return False
+  return scheme.tiled.cut_heads is not None or not _inside(scheme)
 
 
 def _inside(scheme: Scheme) -> bool:
@@ -106,17 +111,17 @@ def plan_of(plan: Plan, groups: Groups) -> Plan:
 
 def params_of(plan: Plan, groups: Groups, group: Any, params: Params) -> Params:
   """The parameters that the tiles of one group compute with."""
-  of_heads, count = plan.scheme.of_heads, groups.heads * groups.shared
-  if of_heads is None:  # its tiles need none
+  cut_heads, count = plan.scheme.tiled.cut_heads, groups.heads * groups.shared
+  if cut_heads is None:  # its tiles need none
     return ()
-  return of_heads(params, group % groups.per_row * count, count, groups.shared)
+  return cut_heads(params, group % groups.per_row * count, count, groups.shared)
 
 
 def params_back(
   plan: Plan, groups: Groups, group: Any, params: Params, so_far: list, found: list
 ) -> list[Array | None]:
   """Cotangents of the floats of all parameters so far, and those of `params_of` of one group."""
-  if plan.scheme.of_heads is None:
+  if plan.scheme.tiled.cut_heads is None:
     return so_far
   floats, others = split(params)
   tree = jax.tree.structure(params)

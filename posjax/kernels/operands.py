@@ -46,7 +46,7 @@ class Tiles(NamedTuple):
 
 def asked(scheme: Scheme, rules: Rules, side: Side) -> Side:
   """What of a side the tiles ask for; None for the rest."""
-  logits, relative = declares(scheme, 'logits'), scheme.relative is not None
+  logits, relative = declares(scheme, 'logits'), scheme.tiled.relative is not None
   wanted = {
     'raw': logits or relative,
     'placed': not relative,
@@ -72,6 +72,7 @@ def build(plan: Plan, x: Operands, tabled: bool) -> Tiles:
     tabled: whether all ids count up by one: what depends on the distance alone is tabulated then.
   """
   scheme, params, kv_heads = plan.scheme, x.params, x.v.shape[2]
+  own = scheme.tiled.relative
   tall = functools.partial(cut_heads, size=plan.queries)
   wide = functools.partial(cut_heads, size=plan.keys, kv_heads=kv_heads)
   v = wide(x.v)
@@ -82,11 +83,11 @@ def build(plan: Plan, x: Operands, tabled: bool) -> Tiles:
   if tabled:
     lengths = q_side.order.shape[0] * plan.queries, v.shape[0] * plan.keys
     table = distances.tabulate(scheme, params, x.q.pos, x.k.pos, *lengths)
-  if scheme.relative is None:
+  if own is None:
     q, k = tall(x.q.placed, kv_heads=kv_heads), wide(_conjugate(x.k.placed))
   elif tabled:
-    q, k = tall(scheme.relative.content(params, x.q.raw), kv_heads=kv_heads), wide(x.k.raw)
-    relative = tall(scheme.relative.heads(params, x.q.raw), kv_heads=plan.heads)
+    q, k = tall(own.content(params, x.q.raw), kv_heads=kv_heads), wide(x.k.raw)
+    relative = tall(own.heads(params, x.q.raw), kv_heads=plan.heads)
   mask = cut_mask(x.mask, plan.queries, plan.keys)
   numbers = numbered(x.v.shape[0], plan.heads) if plan.rules.dropout_rate else None
   tail = mask, x.sinks, x.dropout_key, numbers

@@ -33,8 +33,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int, Num
 
-from posjax.heads import pick, ungroup, where_alike
-from posjax.scheme import Scheme
+from posjax.heads import by_rows, pick, ungroup
+from posjax.scheme import Scheme, Tiled
 
 SHIFT_INVARIANT = True
 
@@ -173,13 +173,6 @@ def _of_positions(k, queries):
   return jnp.einsum('bshd,nhd->bhsn', ungroup(k, queries.shape[-2]), queries)
 
 
-def _of_heads(params, first, count, shared):
-  """The position keys and queries, as prepared, that some query heads meet."""
-  parts = {'keys': (first // shared, count // shared), 'queries': (first, count)}
-  cut = jax.lax.dynamic_slice_in_dim
-  return {name: cut(table, *parts[name], axis=1) for name, table in params.items()}
-
-
 def layer_norm(
   x: Float[Array, '*shape M'],
   scale: Float[Array, ' M'],
@@ -269,22 +262,15 @@ def scheme(
 
   rows_of = functools.partial(index, max_distance=max_distance, buckets=buckets)
   reverse = lambda q_at, k_at: rows_of(k_at, q_at).swapaxes(1, 2)  # delta(j, i) at [i, j]
-  only = lambda table, row: jax.lax.dynamic_slice_in_dim(table, row, 1, axis=0)
 
   def logits(params, logits, q, k, q_at, k_at):
-    scale, sizes = (terms * q.shape[-1]) ** -0.5, logits.shape
-    added = lambda rows_of, *rest: scale * where_alike(rows_of, q_at, k_at, *rest)
+    scale = (terms * q.shape[-1]) ** -0.5
     if c2p:
-      alike = lambda row, keys, q: jnp.broadcast_to(_at_positions(q, only(keys, row)), sizes)
-      every = lambda rows, keys, q: content_to_position(q, keys, rows)
-      logits = logits + added(rows_of, alike, every, params['keys'], q)
+      rows = rows_of(q_at, k_at)
+      logits = logits + scale * content_to_position(q, params['keys'], rows)
     if p2c:
-      alike = lambda row, queries, k: jnp.broadcast_to(
-        _of_positions(k, only(queries, row)).swapaxes(2, 3), sizes
-      )
-      every = lambda rows, queries, k: position_to_content(k, queries, rows)
-      rows = reverse if p2c_reversed else rows_of
-      logits = logits + added(rows, alike, every, params['queries'], k)
+      rows = (reverse if p2c_reversed else rows_of)(q_at, k_at)
+      logits = logits + scale * position_to_content(k, params['queries'], rows)
     return logits
 
   return Scheme(
@@ -293,6 +279,38 @@ def scheme(
     prepare=prepare,
     query=query,
     logits=logits,
-    of_heads=_of_heads,
+    tiled=_tiled(rows_of if c2p else None, (reverse if p2c_reversed else rows_of) if p2c else None),
     axes=1,
   )
+
+
+def _tiled(c2p_rows, p2c_rows) -> Tiled:
+  """The same, with one row of the table for all pairs of a tile whose distances share it.
+
+  Args:
+    c2p_rows: the row of each pair for content to position; None where there is no such term.
+    p2c_rows: the same for position to content.
+  """
+  terms = 1 + (c2p_rows is not None) + (p2c_rows is not None)
+  only = lambda table, row: jax.lax.dynamic_slice_in_dim(table, row, 1, axis=0)
+
+  def logits(params, logits, q, k, q_at, k_at):
+    scale, shape = (terms * q.shape[-1]) ** -0.5, logits.shape
+    if c2p_rows is not None:
+      one = lambda row, keys, q: jnp.broadcast_to(_at_positions(q, only(keys, row)), shape)
+      many = lambda rows, keys, q: content_to_position(q, keys, rows)
+      logits = logits + scale * by_rows(c2p_rows, q_at, k_at, one, many, params['keys'], q)
+    if p2c_rows is not None:
+      by_key = lambda row, queries, k: _of_positions(k, only(queries, row)).swapaxes(2, 3)
+      one = lambda row, queries, k: jnp.broadcast_to(by_key(row, queries, k), shape)
+      many = lambda rows, queries, k: position_to_content(k, queries, rows)
+      logits = logits + scale * by_rows(p2c_rows, q_at, k_at, one, many, params['queries'], k)
+    return logits
+
+  def cut_heads(params, first, count, shared):
+    """Cuts the position keys and queries, as `prepare` made them."""
+    parts = {'keys': (first // shared, count // shared), 'queries': (first, count)}
+    cut = jax.lax.dynamic_slice_in_dim
+    return {name: cut(table, *parts[name], axis=1) for name, table in params.items()}
+
+  return Tiled(logits=logits, cut_heads=cut_heads)

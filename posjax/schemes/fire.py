@@ -15,17 +15,17 @@ depends on the length of training, so it has no default here. The text counts po
 code from 0. The paper is about causal attention. Without a mask a later key counts as far as an
 earlier one, |i - j| (the code's absolute value), and the argument of f may exceed 1.
 
-Since the normaliser is the query's, FIRE depends on pairs. Where many are computed at once, f is
-taken by its straight pieces (`posjax.pieces`): the same numbers, without its hidden units; their
-derivatives are backward only.
+Since the normaliser is the query's, FIRE depends on pairs. In tiles, f is computed from its
+straight pieces (`posjax.pieces`): the same numbers, without the hidden units of each pair.
 """
 
+import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Num
 
-from posjax.math.network import initial
+from posjax.math.network import initial, network
 from posjax.pieces import relu_network
-from posjax.scheme import Scheme
+from posjax.scheme import Scheme, Tiled
 
 SHIFT_INVARIANT = False
 EXAMPLE = 'fire(threshold=4.0, width=8)'
@@ -94,10 +94,15 @@ def scheme(
     weights = initial(key, (1, *(width,) * num_layers, dims.num_heads))
     return {**weights, 'c': jnp.float32(c), 'threshold_factor': jnp.ones(())}
 
-  def logits(params, logits, q, k, q_at, k_at):
-    x = normalised(q_at, k_at, params['c'], params['threshold_factor'] * threshold)
-    return logits + relu_network(params, x).swapaxes(0, 1)
+  def adding(f):
+    """Place 3 with the network f: `(params, x [B, T, S]) -> [H, B, T, S]`."""
 
-  if shared:
-    return Scheme(init_model=init, logits=logits, axes=1)
-  return Scheme(init=init, logits=logits, axes=1)
+    def logits(params, logits, q, k, q_at, k_at):
+      x = normalised(q_at, k_at, params['c'], params['threshold_factor'] * threshold)
+      return logits + f(params, x).swapaxes(0, 1)
+
+    return logits
+
+  logits = adding(lambda params, x: network(params, x[None], jax.nn.relu))
+  made = Scheme(logits=logits, tiled=Tiled(logits=adding(relu_network)), axes=1)
+  return made._replace(init_model=init) if shared else made._replace(init=init)

@@ -25,8 +25,6 @@ from posjax.scheme import Scheme
 
 SHIFT_INVARIANT = True
 
-_AT_A_TIME = 2**16  # distances whose width/2 angles are in memory together
-
 
 def ratios(num_heads: int) -> Float[np.ndarray, ' H']:
   """The number that the bias of each head is divided by: 8 h / H, h = 1 .. H.
@@ -66,16 +64,12 @@ def bias(
            [-0.    , -0.2298]], dtype=float32)
   """
   half_angles = frequencies(width, base) / 2
-
-  def total(column):
-    return -2 * jnp.square(jnp.sin(angles(column, half_angles))).sum(-1)
-
-  # A few columns are computed at a time, because a compiler may otherwise keep width/2 numbers in
-  # memory for each distance.
-  columns = jnp.moveaxis(jnp.atleast_1d(abs(distance)), -1, 0)
-  batch_size = max(1, columns.shape[0] * _AT_A_TIME // max(1, columns.size))
-  totals = jax.lax.map(total, columns, batch_size=batch_size)
-  totals = jnp.moveaxis(totals, 0, -1).reshape(distance.shape)
+  total = lambda row: -2 * jnp.square(jnp.sin(angles(row, half_angles))).sum(-1)
+  # One row after the other, because a compiler may otherwise keep width/2 numbers in memory for
+  # each distance.
+  rows = jnp.atleast_1d(abs(distance))
+  rows = rows.reshape(-1, rows.shape[-1])
+  totals = jax.lax.map(total, rows).reshape(distance.shape)
   wide = jnp.result_type(ratios, totals)
   return jnp.einsum('h,...->h...', 1 / ratios.astype(wide), totals.astype(wide))
 

@@ -17,8 +17,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, Num
 
-from posjax.heads import pick, sums, where_alike
-from posjax.scheme import Scheme
+from posjax.heads import by_rows, pick, sums
+from posjax.scheme import Scheme, Tiled
 
 SHIFT_INVARIANT = True
 
@@ -66,7 +66,7 @@ def key_logits(
     index: row of the table for each pair.
 
   Returns:
-    float32.
+    float32, or what is wider.
 
   Example:
     >>> table = jnp.array([[1.0], [2.0], [3.0]])
@@ -96,8 +96,8 @@ def value_sums(
 
 def _by_offset(table, q):
   """q . table / sqrt(D), for each row of the table: [B, H, T, N]."""
-  heads = 'h' * (table.ndim - 2)
-  products = jnp.einsum(f'bthd,{heads}nd->bhtn', q, table, preferred_element_type=jnp.float32)
+  heads, wide = 'h' * (table.ndim - 2), jnp.result_type(q, table, jnp.float32)
+  products = jnp.einsum(f'bthd,{heads}nd->bhtn', q, table, preferred_element_type=wide)
   return products * q.shape[-1] ** -0.5
 
 
@@ -141,22 +141,38 @@ def scheme(
     return {name: make(k, shape, jnp.float32) for name, k in each}
 
   rows = functools.partial(index, max_distance=max_distance)
+
+  def logits(params, logits, q, k, q_at, k_at):
+    return logits + key_logits(params['keys'], q, rows(q_at, k_at))
+
+  def mixed(params, weights, q_at, k_at):
+    return value_sums(params['values'], weights, rows(q_at, k_at))
+
+  return Scheme(
+    init=init,
+    logits=logits if keys else Scheme().logits,
+    values=mixed if values else None,
+    tiled=_tiled(rows, keys, values, per_head),
+    axes=1,
+  )
+
+
+def _tiled(rows, keys: bool, values: bool, per_head: bool) -> Tiled:
+  """The same, with one vector for all pairs of a tile whose distances are all clipped alike."""
   only = lambda table, row: jax.lax.dynamic_slice_in_dim(table, row, 1, axis=-2)
 
   def logits(params, logits, q, k, q_at, k_at):
-    alike = lambda row, table, q: jnp.broadcast_to(_by_offset(only(table, row), q), logits.shape)
-    every = lambda rows, table, q: key_logits(table, q, rows)
-    return logits + where_alike(rows, q_at, k_at, alike, every, params['keys'], q)
+    one = lambda row, table, q: jnp.broadcast_to(_by_offset(only(table, row), q), logits.shape)
+    many = lambda rows, table, q: key_logits(table, q, rows)
+    return logits + by_rows(rows, q_at, k_at, one, many, params['keys'], q)
 
-  def sums(params, weights, q_at, k_at):
-    alike = lambda row, table, weights: _mixed(only(table, row), weights.sum(-1, keepdims=True))
-    every = lambda rows, table, weights: value_sums(table, weights, rows)
-    return where_alike(rows, q_at, k_at, alike, every, params['values'], weights)
+  def mixed(params, weights, q_at, k_at):
+    one = lambda row, table, weights: _mixed(only(table, row), weights.sum(-1, keepdims=True))
+    many = lambda rows, table, weights: value_sums(table, weights, rows)
+    return by_rows(rows, q_at, k_at, one, many, params['values'], weights)
 
-  def of_heads(params, first, count, shared):
+  def cut_heads(params, first, count, shared):
     cut = lambda table: jax.lax.dynamic_slice_in_dim(table, first, count)
     return jax.tree.map(cut, params) if per_head else params
 
-  made = Scheme(init=init, of_heads=of_heads, axes=1)
-  made = made._replace(logits=logits) if keys else made
-  return made._replace(values=sums) if values else made
+  return Tiled(logits if keys else None, mixed if values else None, cut_heads=cut_heads)

@@ -30,7 +30,7 @@ from posjax.heads import product
 from posjax.math.angles import angles, frequencies
 from posjax.math.rotation import rotate
 from posjax.math.sinusoids import encoding
-from posjax.scheme import Relative, Scheme
+from posjax.scheme import Relative, Scheme, Tiled
 from posjax.schemes import shaw
 
 SHIFT_INVARIANT = True
@@ -166,7 +166,7 @@ def _factored(base: float) -> Scheme:
     heads=lambda params, q: _plus(q, params['v']).astype(q.dtype),
     vectors=vectors,
   )
-  return Scheme(query=query, key=key, relative=relative, axes=1)
+  return Scheme(query=query, key=key, tiled=Tiled(relative=relative), axes=1)
 
 
 def _clamped(max_distance: int, base: float) -> Scheme:

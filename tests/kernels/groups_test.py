@@ -7,7 +7,7 @@ import pytest
 
 import posjax
 from posjax.kernels import blockwise, groups
-from posjax.scheme import Scheme
+from posjax.scheme import Scheme, Tiled
 from tests.draws import DRAW
 from tests.kernels.blockwise_test import Case, same, sizes
 from tests.loops import error
@@ -85,10 +85,10 @@ def heights():
     apart = jnp.tanh(params['height'] * (q_at[:, :, None] - k_at[:, None]))
     return logits + params['strength'][None, :, None, None] * apart[:, None]
 
-  def of_heads(params, first, count, shared):
+  def cut_heads(params, first, count, shared):
     return params | {'strength': jax.lax.dynamic_slice_in_dim(params['strength'], first, count)}
 
-  return Scheme(init=init, logits=logits, of_heads=of_heads)
+  return Scheme(init=init, logits=logits, tiled=Tiled(cut_heads=cut_heads))
 
 
 @pytest.mark.parametrize('rows', [1, 4])
@@ -118,6 +118,43 @@ def test_what_computes_with_all_heads_gets_all(line, monkeypatch):
   found = numbers(monkeypatch, 1)
   same(Case(line), causal=True)
   assert not found
+
+
+def test_a_scheme_that_mixes_heads_is_never_grouped(monkeypatch):
+  """Each head's logits have the mean of all heads added; that of a group would be another mean."""
+  found = numbers(monkeypatch, 1)
+  case = Case()
+  mixing = lambda params, logits, *_: logits + logits.mean(1, keepdims=True)
+  tiled = Tiled(cut_heads=lambda params, first, count, shared: params)
+  case.scheme = Scheme(logits=mixing, whole='H', tiled=tiled)
+  same(case, causal=True)
+  assert not found
+  case.scheme = case.scheme._replace(whole='')  # a wrong declaration, which is taken at its word
+  out = lambda way: case.out(way, case.q, case.k, case.v, {}, causal=True)
+  assert error(out('blockwise'), out('dense')) > 1e-2
+  assert found
+
+
+def test_the_number_of_cores_changes_gradients_by_rounding_only(monkeypatch):
+  """Cotangents are added up group by group, and more cores make larger groups."""
+  monkeypatch.setattr(jax, 'device_count', lambda: 1)
+  monkeypatch.setattr(groups, '_PAIRS', HEAD)
+  case = Case('shaw(max_distance=4)+gaussian', batch=(4,))
+  slopes, numbers_of_groups, grouped = [], set(), groups.grouped
+
+  def counted(*args):
+    found = grouped(*args)
+    numbers_of_groups.add(found.number)
+    return found
+
+  monkeypatch.setattr(groups, 'grouped', counted)
+  for cores in (1, 2, 8):
+    monkeypatch.setattr(groups, '_cores', lambda cores=cores: cores)
+    number = lambda p: (case.out('blockwise', case.q, case.k, case.v, p) * case.cotangent).sum()
+    slopes.append(jax.tree.leaves(jax.jit(jax.grad(number))(case.params)))
+  assert numbers_of_groups == {8, 4, 1}
+  for one, *others in zip(*slopes, strict=True):
+    assert all(error(other, one) < 1e-5 for other in others)
 
 
 def test_nothing_is_grouped_on_several_devices():

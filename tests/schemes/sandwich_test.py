@@ -94,8 +94,7 @@ def test_later_heads_are_flatter_and_the_ratio_of_the_last_is_eight():
   np.testing.assert_allclose(bias[0] / bias[2], 3, rtol=1e-6)
 
 
-def test_any_shape_of_distances_gives_the_same_numbers(monkeypatch):
-  monkeypatch.setattr(sandwich, '_AT_A_TIME', 10)  # many columns, and a rest
+def test_any_shape_of_distances_gives_the_same_numbers():
   distance = np.arange(-9, 12).reshape(3, 7)
   ratios = jnp.array([2.0])
   expected = _reference(1, distance, 128, 10000.0) * 4

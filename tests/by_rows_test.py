@@ -1,4 +1,4 @@
-"""Tiles whose pairs all have one row of a table: found, and computed as any others are."""
+"""Tiles whose pairs all have the same row of a table are found, and computed as any others are."""
 
 import jax
 import jax.numpy as jnp
@@ -17,11 +17,11 @@ def row_of(q_pos, k_pos):
   return jnp.clip(q_pos[:, :, None] - k_pos[:, None] + 3, 0, LAST)
 
 
-def alike(row, table):
+def one(row, table):
   return jnp.full((2, QUERIES, KEYS), row) + table[row]
 
 
-def every(rows, table):
+def many(rows, table):
   return rows + table[rows]
 
 
@@ -41,9 +41,9 @@ def test_one_row_for_all_pairs_is_found_from_the_ends_of_the_ids(where):
   table = jnp.asarray(np.random.default_rng(0).normal(size=LAST + 1), jnp.float32)
   rows = np.asarray(row_of(*sides))
   assert (set(rows.ravel()) == {ALIKE.get(where)}) == (where in ALIKE)
-  of = lambda table: heads.where_alike(row_of, *sides, alike, every, table)
+  of = lambda table: heads.by_rows(row_of, *sides, one, many, table)
   out, back = jax.vjp(of, table)
-  np.testing.assert_allclose(out, every(rows, np.asarray(table)), rtol=1e-6)
+  np.testing.assert_allclose(out, many(rows, np.asarray(table)), rtol=1e-6)
   weight = np.random.default_rng(1).normal(size=rows.shape).astype(np.float32)
   expected = [weight[rows == row].sum() for row in range(LAST + 1)]
   np.testing.assert_allclose(back(jnp.asarray(weight))[0], expected, atol=1e-3)
@@ -52,18 +52,18 @@ def test_one_row_for_all_pairs_is_found_from_the_ends_of_the_ids(where):
 
 
 @pytest.mark.parametrize('where', BEGINNINGS)
-def test_the_cheap_way_is_taken_exactly_where_all_have_one_row(where):
+def test_one_row_is_taken_exactly_where_all_have_one_row(where):
   sides = sides_of(where)
   ways = lambda row: jnp.array(True), lambda rows: jnp.array(False)
-  assert heads.where_alike(row_of, *sides, *ways) == (where in ALIKE)
+  assert heads.by_rows(row_of, *sides, *ways) == (where in ALIKE)
   falling = lambda q_pos, k_pos: -row_of(q_pos, k_pos)
-  assert heads.where_alike(falling, *sides, *ways) == (where in ALIKE)
+  assert heads.by_rows(falling, *sides, *ways) == (where in ALIKE)
 
 
 def test_batches_of_ids_are_each_their_own():
   q_pos = jnp.stack([sides_of(where)[0] for where in BEGINNINGS])
   k_pos, table = sides_of('far')[1], jnp.arange(LAST + 1.0)
-  of = lambda q_pos: heads.where_alike(row_of, q_pos, k_pos, alike, every, table)
+  of = lambda q_pos: heads.by_rows(row_of, q_pos, k_pos, one, many, table)
   for found, pos in zip(jax.vmap(of)(q_pos), q_pos, strict=True):
     np.testing.assert_array_equal(found, 2 * row_of(pos, k_pos))
 
@@ -79,7 +79,7 @@ def test_batches_of_ids_are_each_their_own():
     'deberta(16, buckets=4)',
   ],
 )
-def test_schemes_of_tables_give_what_they_give_pair_by_pair(line, begin, key, monkeypatch):
+def test_tables_give_in_tiles_what_they_give_pair_by_pair(line, begin, key):
   scheme, dims = posjax.get(line), posjax.Dims(16, 4, 4, 2)
   normal = lambda i, *shape: jax.random.normal(jax.random.fold_in(key, i), shape)
   params = jax.tree.map(lambda x: normal(0, *x.shape), posjax.init(scheme, key, dims))
@@ -87,14 +87,13 @@ def test_schemes_of_tables_give_what_they_give_pair_by_pair(line, begin, key, mo
   weights, by_pair = normal(3, 2, 2, 4, 48, 48)
   sides = jnp.array([[begin], [begin + 2]]) + jnp.arange(48)[None], jnp.tile(jnp.arange(48), (2, 1))
 
-  def number(params, q, k, weights):
+  def number(form, params, q, k, weights):
     ready, _ = scheme.prepare(params, None, None, None)
-    logits = scheme.logits(ready, jnp.zeros_like(by_pair), q, k, *sides)
-    values = scheme.values(ready, weights, *sides) * q if scheme.values else jnp.zeros(())
+    logits = form.logits(ready, jnp.zeros_like(by_pair), q, k, *sides)
+    values = form.values(ready, weights, *sides) * q if form.values else jnp.zeros(())
     return (logits * by_pair).sum() + values.sum(), (logits, values)
 
-  slope = jax.grad(number, (0, 1, 2, 3), has_aux=True)
-  found = slope(params, q, k, weights)
-  monkeypatch.setattr(heads, '_WORTH', 10**6)
-  for one, other in zip(*map(jax.tree.leaves, (found, slope(params, q, k, weights))), strict=True):
+  slope = jax.grad(number, (1, 2, 3, 4), has_aux=True)
+  both = (slope(form, params, q, k, weights) for form in (scheme.tiled, scheme))
+  for one, other in zip(*map(jax.tree.leaves, both), strict=True):
     assert error(one, other) < 1e-5
