@@ -149,30 +149,30 @@ def _t5(config: Config, bidirectional: bool) -> Scheme:
 
 
 def _alibi(config: Config) -> Scheme:
-  made = alibi.scheme()
+  standard = alibi.scheme()
   if config['model_type'] == 'bloom':
-    return made
+    return standard
   if config['model_type'] == 'mpt':
     told = config.get('attn_config') or {}
     if not told.get('alibi', True) or told.get('alibi_bias_max', 8) != 8:
       raise ValueError(f'MPT is known with ALiBi up to a slope of 2^-8 only, but got {told}.')
-    return made
+    return standard
 
   def init(key, dims):  # Falcon scales its logits after it has added the biases
-    return {'slopes': made.init(key, dims)['slopes'] * dims.head_dim**-0.5}
+    return {'slopes': standard.init(key, dims)['slopes'] * dims.head_dim**-0.5}
 
-  return made._replace(init=init)
+  return standard._replace(init=init)
 
 
 def _bert(config: Config) -> Scheme:
   wave = config['model_type'] == 'wav2vec2-bert'
   named = 'position_embeddings_type' if wave else 'position_embedding_type'
-  found = config.get(named, 'relative_key' if wave else 'absolute')
-  if found == 'relative_key':
+  embedding = config.get(named, 'relative_key' if wave else 'absolute')
+  if embedding == 'relative_key':
     return shaw.scheme(max_distance=max(_reach(config)), values=False)
-  if found == 'absolute' and not wave:
+  if embedding == 'absolute' and not wave:
     return _table(config)
-  raise ValueError(f"There is no scheme for {config['model_type']}'s {named} {found!r}.")
+  raise ValueError(f"There is no scheme for {config['model_type']}'s {named} {embedding!r}.")
 
 
 def _deberta(config: Config) -> Scheme:

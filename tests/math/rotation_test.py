@@ -52,7 +52,8 @@ def test_heads_keep_their_dtype_and_are_rotated_in_float32(dtype):
 
 
 @pytest.mark.parametrize(
-  ('head_dim', 'fraction', 'expected'), [(64, 1.0, 64), (64, 0.25, 16), (50, 14 / 50, 14)]
+  ('head_dim', 'fraction', 'expected'),
+  [(64, 1.0, 64), (64, 0.25, 16), (50, 14 / 50, 14), (49, 4 / 49, 4)],
 )
 def test_the_rotated_width_is_the_share_of_the_head(head_dim, fraction, expected):
   assert rotary_width(head_dim, fraction) == expected
