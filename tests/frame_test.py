@@ -22,6 +22,8 @@ ENGLISH = {
 DEFINED = (ast.FunctionDef, ast.ClassDef)
 STANDARD = set(sys.stdlib_module_names)
 ADAPTERS = {'posjax/linen.py', 'posjax/nnx.py'}
+# Schemes that still import mathematics from another one. The test fails when they do so no more.
+TO_BE_MOVED = {'transformer_xl': {'posjax.schemes', 'posjax.schemes.shaw'}}
 PURE = {'jax', 'numpy', 'jaxtyping'}
 FOREIGN = {'optax', 'orbax', 'grain', 'ml_collections', 'tensorflow_datasets', 'chex'}
 
@@ -79,10 +81,11 @@ def group(*patterns):
 
 
 @each(group('posjax/schemes/*.py'))
-def test_a_scheme_imports_the_record_what_schemes_share_and_other_schemes_only(path):
+def test_a_scheme_imports_the_record_and_shared_mathematics_and_no_other_scheme(path):
+  """`posjax.expression` serves a scheme that adapts another one, which it is given as a line."""
   shared = {'posjax.math', 'posjax.math.heads', 'posjax.math.pieces'}
-  pure = {'posjax.scheme', 'posjax.schemes', 'posjax.expression', *shared}
-  assert not strays(path, pure)
+  allowed = {'posjax.scheme', 'posjax.expression', *shared}
+  assert strays(path, allowed) == TO_BE_MOVED.get(path.stem, set())
   assert foreign(path) <= PURE
 
 

@@ -1,13 +1,14 @@
 """Hugging Face checkpoints: the scheme of a `config.json`, and weights from and to its layout.
 
 `from_hf` reads the configuration as a plain dict; transformers is not needed. Numbers that a
-`config.json` leaves out have the defaults of transformers, where they are known here. What is not
-known is refused, by name. `kernel` and `weight` turn projections into ours and back;
-`rope.to_split` and `rope.to_interleaved`, applied to a kernel, change the pairs that turn.
+`config.json` leaves out have the defaults of transformers, where these are known here. A key or a
+model type that is not known is refused by its name. `kernel` converts the weights of a projection
+to the layout of posjax, and `weight` converts them back. `rope.to_split` and `rope.to_interleaved`,
+applied to a kernel, change which dimensions form a pair.
 
-What a scheme cannot say is the caller's: T5 does not scale q . k (`attend(..., scale=1.0)`),
-DeepSeek scales it by more than 1/sqrt(D) and turns only a part of its heads that it keeps apart,
-for which the scheme is.
+The scheme does not contain everything that a model does with its logits. T5 does not scale q . k:
+use `attend(..., scale=1.0)`. DeepSeek scales it by more than 1/sqrt(D), and keeps the dimensions
+that are rotated apart from the others: the scheme is for the rotated ones alone.
 """
 
 import jax.numpy as jnp
@@ -22,7 +23,7 @@ from posjax.schemes import alibi, deberta, learned, shaw, t5
 _T5 = {'t5', 'mt5', 'umt5', 'switch_transformers'}
 _BERT = {'bert', 'albert', 'electra', 'roberta', 'xlm-roberta', 'camembert'}
 _LEARNED = {'gpt2', 'openai-gpt', 'gpt_neo', 'gpt_bigcode', 'opt', 'bart', 'mbart'}
-_PADDED = {'roberta', 'xlm-roberta', 'camembert'}  # they number tokens from pad_token_id + 1
+_PADDED = {'roberta', 'xlm-roberta', 'camembert'}  # these count positions from pad_token_id + 1
 
 
 def from_hf(
@@ -36,21 +37,23 @@ def from_hf(
   """The scheme of a Hugging Face configuration.
 
   Args:
-    config: what `config.json` holds; of a model of several parts, its `text_config`.
-    layer_type: 'full_attention', 'sliding_attention', ...: where layers differ in their positions.
-    length: of the longest text, in tokens, for dynamic NTK and LongRoPE: they depend on it.
+    config: the contents of `config.json`, or of its `text_config` for a model of several parts.
+    layer_type: the type of a layer, such as 'full_attention' or 'sliding_attention', for models
+      whose layers differ in their positions.
+    length: the length of the longest text, in tokens, for dynamic NTK and LongRoPE, which depend on
+      it.
     bidirectional: for T5, whose encoder and decoder share one configuration: True for the encoder.
-    interleaved: which numbers of a head turn together, for a model_type that is not known here;
-      its configuration must then tell its base, and the share of each head that turns.
+    interleaved: whether pairs of dimensions are neighbours, for a model_type that is not known
+      here. The configuration must then have the base, and the share of each head that is rotated.
 
   Returns:
-    A scheme. Its parameters, if it has any, are to be filled with the checkpoint's: a learned
-    table with the last `max_length` rows of theirs, T5's with its own, relative keys through
-    `relative_keys`, DeBERTa's table with `rel_embeddings` and each layer's `w_k`, `w_q` and `b_q`
-    with its pos_key_proj and pos_query_proj (or, of share_att_key, its key_proj and query_proj).
+    A scheme. If it has parameters, fill them from the checkpoint: a learned table with the last
+    `max_length` rows of the checkpoint's; T5's table with T5's; relative keys by `relative_keys`;
+    DeBERTa's table with `rel_embeddings`, and `w_k`, `w_q` and `b_q` of each layer with its
+    pos_key_proj and pos_query_proj (or with its key_proj and query_proj for share_att_key).
 
   Raises:
-    ValueError: if something in the configuration is not known, or an argument is missing.
+    ValueError: if the configuration has something that is not known, or an argument is missing.
 
   Example:
     >>> from posjax.scheme import places
@@ -76,11 +79,12 @@ def from_hf(
 
 
 def kernel(weight: Shaped[Array, 'rows *M'], num_heads: int) -> Shaped[Array, '*M H D']:
-  """A projection's weight [H D, M] as our kernel [M, H, D], or its bias [H D] as [H, D].
+  """The weight [H D, M] of a projection as a kernel [M, H, D], or its bias [H D] as [H, D].
 
   Args:
-    weight: as `torch.nn.Linear` holds it, of queries, keys or values.
-    num_heads: heads of this projection.
+    weight: the weight of the projection of queries, keys or values, in the layout of
+      `torch.nn.Linear`.
+    num_heads: the number of heads of this projection.
 
   Raises:
     ValueError: if the heads do not divide the rows.
@@ -99,7 +103,7 @@ def kernel(weight: Shaped[Array, 'rows *M'], num_heads: int) -> Shaped[Array, '*
 
 
 def weight(kernel: Shaped[Array, '*M H D']) -> Shaped[Array, 'rows *M']:
-  """Our kernel [M, H, D] as a projection's weight [H D, M], or our bias [H, D] as [H D].
+  """A kernel [M, H, D] as the weight [H D, M] of a projection, or a bias [H, D] as [H D].
 
   Example:
     >>> weight(jnp.array([[0, 1, 2], [3, 4, 5]]))
@@ -110,14 +114,15 @@ def weight(kernel: Shaped[Array, '*M H D']) -> Shaped[Array, 'rows *M']:
 
 
 def relative_keys(table: Num[Array, 'N D'], config: Config) -> Num[Array, 'Rows D']:
-  """A `distance_embedding` as the parameter `keys` of our scheme.
+  """The table `distance_embedding` of a checkpoint as the parameter `keys` of the scheme `shaw`.
 
-  BERT's rows go by q_pos - k_pos, so that they turn round. Wav2Vec2-BERT's go by k_pos - q_pos, as
-  ours, but may reach further back than forward: the last row then stands for all that is farther.
+  BERT's rows are sorted by q_pos - k_pos, so that their order is reversed. Wav2Vec2-BERT's rows are
+  sorted by k_pos - q_pos, as those of `shaw`, but may reach further back than forward. The last row
+  is then repeated for all farther distances.
 
   Args:
-    table: theirs.
-    config: as for `from_hf`.
+    table: the table of the checkpoint.
+    config: see `from_hf`.
 
   Example:
     >>> config = {'model_type': 'bert', 'position_embedding_type': 'relative_key'}
@@ -131,7 +136,7 @@ def relative_keys(table: Num[Array, 'N D'], config: Config) -> Num[Array, 'Rows 
   return table[np.clip(np.arange(-farthest, farthest + 1), -left, right) + left]
 
 
-# Positions that do not turn.
+# Schemes that do not rotate queries and keys.
 
 
 def _t5(config: Config, bidirectional: bool) -> Scheme:
@@ -144,34 +149,34 @@ def _t5(config: Config, bidirectional: bool) -> Scheme:
 
 
 def _alibi(config: Config) -> Scheme:
-  made = alibi.scheme()
+  standard = alibi.scheme()
   if config['model_type'] == 'bloom':
-    return made
+    return standard
   if config['model_type'] == 'mpt':
     told = config.get('attn_config') or {}
     if not told.get('alibi', True) or told.get('alibi_bias_max', 8) != 8:
       raise ValueError(f'MPT is known with ALiBi up to a slope of 2^-8 only, but got {told}.')
-    return made
+    return standard
 
-  def init(key, dims):  # Falcon's logits are scaled after its biases
-    return {'slopes': made.init(key, dims)['slopes'] * dims.head_dim**-0.5}
+  def init(key, dims):  # Falcon scales its logits after it has added the biases
+    return {'slopes': standard.init(key, dims)['slopes'] * dims.head_dim**-0.5}
 
-  return made._replace(init=init)
+  return standard._replace(init=init)
 
 
 def _bert(config: Config) -> Scheme:
   wave = config['model_type'] == 'wav2vec2-bert'
   named = 'position_embeddings_type' if wave else 'position_embedding_type'
-  found = config.get(named, 'relative_key' if wave else 'absolute')
-  if found == 'relative_key':
+  embedding = config.get(named, 'relative_key' if wave else 'absolute')
+  if embedding == 'relative_key':
     return shaw.scheme(max_distance=max(_reach(config)), values=False)
-  if found == 'absolute' and not wave:
+  if embedding == 'absolute' and not wave:
     return _table(config)
-  raise ValueError(f"There is no scheme for {config['model_type']}'s {named} {found!r}.")
+  raise ValueError(f"There is no scheme for {config['model_type']}'s {named} {embedding!r}.")
 
 
 def _deberta(config: Config) -> Scheme:
-  """Both versions; the third says of itself that it is the second."""
+  """DeBERTa's versions 1 and 2; the model_type of version 3 is that of version 2."""
   absolute = [_table(config)] if config.get('position_biased_input', True) else []
   if not config.get('relative_attention', False):
     return chain(*absolute)
@@ -191,7 +196,7 @@ def _deberta(config: Config) -> Scheme:
 
 
 def _reach(config: Config) -> tuple[int, int]:
-  """The offsets that a table of relative keys holds, backward and forward."""
+  """The largest distances that a table of relative keys has a row for, backward and forward."""
   if config['model_type'] == 'wav2vec2-bert':
     left = config.get('left_max_position_embeddings', 64)
     return left, config.get('right_max_position_embeddings', 8)

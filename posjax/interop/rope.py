@@ -1,9 +1,9 @@
 """The rotary part of a Hugging Face configuration: rope types, layouts, widths, defaults.
 
-For `interop.from_hf`, which is what users call. One function for each rope type: it reads the
-type's parameters and returns its scheme's constructor, without base, fraction and layout, which are
-alike for all. The defaults are those of transformers' configuration classes, which `config.json`
-leaves out.
+Users call `interop.from_hf`, which calls `rotary` here. For each rope type there is one function:
+it reads the parameters of the type and returns the constructor of its scheme, to which `rotary`
+passes base, fraction and layout, because these are read alike for all types. The defaults are those
+of transformers' configuration classes, which `config.json` leaves out.
 """
 
 import functools
@@ -15,7 +15,7 @@ from posjax.schemes import dynamic_ntk, llama3, longrope, mrope, none, partial, 
 
 Config = Mapping[str, Any]
 
-# Which numbers of a head turn together: neighbours, or those half a head apart.
+# Models whose pairs of dimensions are neighbours, and models whose pairs are half a head apart.
 _INTERLEAVED = {
   *('codegen', 'cohere', 'cohere2', 'deepseek_v2', 'deepseek_v3', 'ernie4_5', 'glm', 'glm4'),
   *('gptj', 'helium', 'llama4_text'),
@@ -45,7 +45,7 @@ _DEFAULTS = {
 
 
 def first(config: Config, *names: str) -> Any:
-  """The value of the first of these keys that is there and not None; None without one.
+  """The value of the first of these keys whose value is not None, and None if there is none.
 
   Example:
     >>> first({'n_embd': 8, 'hidden_size': None}, 'hidden_size', 'n_embd')
@@ -57,10 +57,10 @@ def first(config: Config, *names: str) -> Any:
 def rotary(
   config: Config, layer_type: str | None, length: int | None, interleaved: bool | None
 ) -> Scheme:
-  """The scheme of a model that turns its queries and keys; arguments as of `interop.from_hf`.
+  """The scheme of a model that rotates queries and keys; for the arguments see `interop.from_hf`.
 
   Raises:
-    ValueError: if something in the configuration is not known, or an argument is missing.
+    ValueError: if the configuration has something that is not known, or an argument is missing.
 
   Example:
     >>> from posjax.scheme import places
@@ -99,7 +99,7 @@ def rotary(
 
 
 def _multimodal(told: Config, config: Config, interleaved: bool) -> Scheme:
-  """M-RoPE: three ids per token, whatever the rope type is called."""
+  """M-RoPE, with three ids for each token, whatever the rope type is called."""
   known = {'rope_type', 'type', 'rope_theta', 'mrope_section', 'mrope_interleaved'}
   kind, unknown = told.get('rope_type', told.get('type')), sorted(set(told) - known)
   if unknown or interleaved or kind not in (None, 'default', 'mrope'):
@@ -112,7 +112,11 @@ def _multimodal(told: Config, config: Config, interleaved: bool) -> Scheme:
 
 
 def _parameters(config: Config, layer_type: str | None) -> Config:
-  """The parameters of RoPE of one type of layers, from the old form or the new."""
+  """The parameters of RoPE for one type of layers, from the old or the new form of configurations.
+
+  The old form has one key for each parameter; the new form has a dict, which may have one dict for
+  each type of layers.
+  """
   told = config.get('rope_parameters') or config.get('rope_scaling') or {}
   local = None if _layered(told) else first(config, 'rope_local_base_freq', 'local_rope_theta')
   if local is not None:
@@ -156,7 +160,7 @@ def _interleaved(config: Config, given: bool | None) -> bool:
 
 
 def _fraction(config: Config, told: Config) -> float:
-  """The share of a head that turns, in whole numbers of its width, as they round it."""
+  """The share of a head that is rotated, rounded to whole dimensions as transformers does."""
   width = config.get('rotary_dim')
   share = first(told, 'partial_rotary_factor')
   share = first(config, 'partial_rotary_factor', 'rotary_pct') if share is None else share
@@ -179,7 +183,7 @@ def _original(told: Config, config: Config) -> int:
 
 
 def _factor(told: Config, config: Config) -> float:
-  """The extension of the model: told, or the ratio of its lengths."""
+  """The extension of the model: the `factor` of the configuration, or the ratio of its lengths."""
   if 'factor' in told:
     return float(told['factor'])
   return _needed(config, 'max_position_embeddings') / _original(told, config)
@@ -251,14 +255,14 @@ def _proportional(told, config, length):
 _LENGTH = 'original_max_position_embeddings'
 _SEARCHED = ('short_factor', 'long_factor', 'short_mscale', 'long_mscale', 'attention_factor')
 _SCALED = ('beta_fast', 'beta_slow', 'mscale', 'mscale_all_dim', 'attention_factor', 'truncate')
-# For each rope type what makes its scheme, and the parameters that it reads.
+# For each rope type, the function that returns its constructor, and the parameters that it reads.
 _MAKERS: dict[str, tuple[Callable[..., Callable[..., Scheme]], tuple[str, ...]]] = {
   'default': (_default, ()),
   'linear': (_linear, ('factor',)),
   'dynamic': (_dynamic, ('factor',)),
   'yarn': (_yarn, ('factor', _LENGTH, 'finetuned', *_SCALED)),
   'longrope': (_longrope, ('factor', _LENGTH, *_SEARCHED)),
-  'su': (_longrope, ('factor', _LENGTH, *_SEARCHED)),  # the former name
+  'su': (_longrope, ('factor', _LENGTH, *_SEARCHED)),  # the former name of longrope
   'llama3': (_llama3, ('factor', _LENGTH, 'low_freq_factor', 'high_freq_factor')),
   'proportional': (_proportional, ('factor',)),
 }

@@ -1,16 +1,16 @@
 """Additive: a small network of query and key in place of their dot product (Bahdanau's attention).
 
 logit = v_h . tanh(W_h [q; k]) = v_h . tanh(W1_h q + W2_h k), one network per query head h;
-unscaled, since tanh is bounded. It replaces the logits: what place 2 did to q and k (RoPE) is
-dropped, in whatever order the schemes are chained; what place 3 adds later in the chain, and every
-bias, is added to it.
+unscaled, since tanh is bounded. It replaces the logits: changes of q and k at place 2 (RoPE) have
+no effect, in whatever order the schemes are chained. Schemes that come later in the chain add to
+these logits at place 3, and every bias is added to them.
 
 Reference: Bahdanau, Cho, Bengio 2015, https://arxiv.org/abs/1409.0473, appendix A.1.2, there for
-one head, without bias vectors. W1 q and W2 k are computed once per token, but no exact form avoids
-a tanh for each pair and each of the `width` numbers: T S width of them per head. The compiler adds
-them up as it goes; gradients hold them, for a tile at a time where attention is computed in tiles.
-The paper begins with v = 0 and W of deviation 0.001 (appendix B.1); here both begin with Glorot's
-uniform values, W as [2D, width] and v as [width, 1].
+one head, without bias vectors. W1 q and W2 k are computed once for each token, but no exact form
+avoids a tanh for each pair and each of the `width` hidden units: T S width of them for each head.
+The compiler adds them up without keeping them. Gradients keep them, for one tile at a time where
+attention is computed in tiles. The paper initializes v with 0 and W with a standard deviation of
+0.001 (appendix B.1); here both have Glorot's uniform values, W as [2D, width] and v as [width, 1].
 """
 
 import jax
@@ -33,14 +33,14 @@ def similarity(
   """v . tanh(W1 q + W2 k) of every pair.
 
   Args:
-    query: W1 of each query head: the part of W for the numbers of q.
-    key: W2 of each query head: the part for the numbers of k.
+    query: W1 of each query head, the part of W that multiplies q.
+    key: W2 of each query head, the part of W that multiplies k.
     vector: v of each query head.
     q: queries.
-    k: keys, each of their heads shared by H / K consecutive query heads.
+    k: keys; each of their heads is shared by H / K consecutive query heads.
 
   Returns:
-    float32, or what is wider; at most the sum of |v|.
+    float32 or wider; at most the sum of |v|.
 
   Example:
     >>> one = jnp.ones((1, 1, 1))
@@ -50,7 +50,7 @@ def similarity(
   wide = jnp.result_type(q, k, jnp.float32)
   of_q = jnp.einsum('bthd,hdw->bhtw', q.astype(wide), query)
   of_k = jnp.einsum('bshd,hdw->bhsw', ungroup(k.astype(wide), q.shape[-2]), key)
-  # A sum, where a product of matrices would need all T S width numbers at once.
+  # A sum of products, because a product of matrices would need all T S width numbers in memory.
   hidden = jnp.tanh(of_q[:, :, :, None] + of_k[:, :, None])
   return (hidden * vector[None, :, None, None]).sum(-1)
 
@@ -59,7 +59,7 @@ def scheme(width: int | None = None) -> Scheme:
   """Scores of a network with one hidden layer as the logits.
 
   Args:
-    width: of the hidden layer; by default that of a head.
+    width: the number of hidden units; by default the width of a head.
 
   Raises:
     ValueError: if the width is not positive.

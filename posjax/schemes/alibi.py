@@ -4,9 +4,10 @@ bias = -slope_h |distance|, added to the scaled logits, unscaled.
 
 Reference: Press, Smith, Lewis 2022, "Train Short, Test Long", https://arxiv.org/abs/2108.12409,
 section 3. The authors' code, and every model trained with it, uses 2^(-8i/H) only where H is a
-power of two; otherwise the slopes of the power below, then every other slope of twice that. The
-paper's text gives 2^(-8i/H) for all. The authors' key-only form (slope * k_pos) equals this one
-under a causal mask only; this one is symmetric, and right without a mask as well.
+power of two. Otherwise it takes the slopes of the next lower power of two, and then every other
+slope of the next higher one. The text of the paper gives 2^(-8i/H) for all H. The authors' form,
+which depends on the key alone (slope * k_pos), equals this one under a causal mask only; this one
+is symmetric, and correct without a mask as well.
 """
 
 import jax
@@ -20,7 +21,7 @@ SHIFT_INVARIANT = True
 
 
 def slopes(num_heads: int) -> Float[np.ndarray, ' H']:
-  """The slopes of the authors' code, for any number of heads; per token of distance.
+  """The slopes of the authors' code for any number of heads, per token of distance.
 
   Raises:
     ValueError: if there is no head.
@@ -37,7 +38,7 @@ def slopes(num_heads: int) -> Float[np.ndarray, ' H']:
 
 
 def geometric_slopes(num_heads: int) -> Float[np.ndarray, ' H']:
-  """2^(-8i/H), i = 1 .. H: the rule of the paper's text.
+  """2^(-8i/H) for i = 1 .. H, the rule in the text of the paper.
 
   Raises:
     ValueError: if there is no head.
@@ -51,11 +52,11 @@ def bias(slopes: Float[Array, ' H'], distance: Num[Array, '*shape']) -> Float[Ar
   """-slope |distance|.
 
   Args:
-    slopes: one per head, per token.
+    slopes: one for each head, per token.
     distance: q_pos - k_pos, in tokens.
 
   Returns:
-    [H, ...], float32 even if the slopes are narrower: bfloat16 cannot count past 256.
+    [H, ...], float32 even if the slopes are narrower, because bfloat16 cannot count past 256.
 
   Example:
     >>> bias(jnp.array([0.5]), jnp.array([0, 3, -3]))
@@ -69,21 +70,21 @@ def scheme(learned: bool = False, geometric: bool = False) -> Scheme:
   """Linear biases.
 
   Args:
-    learned: whether the slopes are trained (as in data2vec) or constants.
-    geometric: 2^(-8i/H) for every H, instead of the authors' code.
+    learned: whether the slopes are trained (as in data2vec), instead of being constant.
+    geometric: whether the slopes are 2^(-8i/H) for every H, instead of those of the authors' code.
 
   Example:
     >>> from posjax.scheme import places
     >>> places(scheme())
     ('bias',)
   """
-  make = geometric_slopes if geometric else slopes
+  initial = geometric_slopes if geometric else slopes
 
   def init(key, dims):
-    return {'slopes': jnp.asarray(make(dims.num_heads), jnp.float32)}
+    return {'slopes': jnp.asarray(initial(dims.num_heads), jnp.float32)}
 
   def biases(params, distance):
-    held = params['slopes'] if learned else jax.lax.stop_gradient(params['slopes'])
-    return bias(held, distance)
+    slopes = params['slopes'] if learned else jax.lax.stop_gradient(params['slopes'])
+    return bias(slopes, distance)
 
   return Scheme(init=init, bias=biases, axes=1, fixed=() if learned else ('slopes',))

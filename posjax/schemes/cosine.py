@@ -1,17 +1,17 @@
 """Cosine: the angle between query and key alone, whatever their lengths.
 
-logit = cos(q, k) / temperature = q . k / (|q| |k| temperature). It replaces the logits: what place
-2 did to q and k (RoPE) is dropped, in whatever order the schemes are chained; what place 3 adds
-later in the chain, and every bias, is added to it.
+logit = cos(q, k) / temperature = q . k / (|q| |k| temperature). It replaces the logits: changes of
+q and k at place 2 (RoPE) have no effect, in whatever order the schemes are chained. Schemes that
+come later in the chain add to these logits at place 3, and every bias is added to them.
 
 Reference: Graves, Wayne, Danihelka 2014, Neural Turing Machines, https://arxiv.org/abs/1410.5401,
-eqs. 5-6, who multiply by a strength (1 / temperature); plain, with temperature 1, the weights of S
-keys differ by no more than a factor e^2. A trained temperature per head that may not fall below
-0.01 is that of Liu et al. 2022, Swin Transformer V2, https://arxiv.org/abs/2111.09883, eq. 2, whose
-code trains log(1 / temperature) and starts at temperature 0.1.
+eqs. 5-6, who multiply by a strength (1 / temperature). With temperature 1 the weights of any two
+keys differ by no more than a factor e^2. A trained temperature for each head that may not fall
+below 0.01 is from Liu et al. 2022, Swin Transformer V2, https://arxiv.org/abs/2111.09883, eq. 2,
+whose code trains log(1 / temperature) and starts at temperature 0.1.
 
-A length below 1e-6 counts as 1e-6, so that the cosine with a vector of zeros is 0, and gradients
-are finite: at most 1e6 / temperature.
+A vector shorter than 1e-6 is divided by 1e-6, so that the cosine with a vector of zeros is 0, and
+gradients are finite, at most 1e6 / temperature.
 """
 
 import math
@@ -29,10 +29,10 @@ LEAST_TEMPERATURE = 0.01  # of the trained ones
 
 
 def unit(x: Float[Array, '*shape D']) -> Float[Array, '*shape D']:
-  """x / max(|x|, 1e-6): of length 1, and 0 for 0.
+  """x / max(|x|, 1e-6), a vector of length 1, or 0 for 0.
 
   Returns:
-    float32, or what is wider.
+    float32 or wider.
 
   Example:
     >>> unit(jnp.array([[3.0, 4.0], [0.0, 0.0]]))
@@ -49,10 +49,10 @@ def similarity(q: Float[Array, 'B T H D'], k: Float[Array, 'B S K D']) -> Float[
 
   Args:
     q: queries.
-    k: keys, each of their heads shared by H / K consecutive query heads.
+    k: keys; each of their heads is shared by H / K consecutive query heads.
 
   Returns:
-    float32, or what is wider.
+    float32 or wider.
 
   Example:
     >>> similarity(jnp.array([[[[0.0, 5.0]]]]), jnp.array([[[[3.0, 4.0]], [[0.0, 0.0]]]]))
@@ -65,9 +65,9 @@ def scheme(temperature: float = 1.0, learned: bool = False) -> Scheme:
   """Cosines of queries and keys as the logits.
 
   Args:
-    temperature: divides the cosines; positive.
-    learned: whether each head trains its own, which begins at `temperature` and is never below
-      0.01.
+    temperature: the number that the cosines are divided by; positive.
+    learned: whether each head trains its own temperature, which starts at `temperature` and is
+      never below 0.01.
 
   Raises:
     ValueError: if the temperature is not positive, or learned and below 0.01.

@@ -1,17 +1,18 @@
 """DAPE: another scheme's bias, adapted to the content by a small network over the heads.
 
-logits = A + B + f(A, B), for the content logits A and the biases B of each pair, one number per
-head of each, and
+logits = A + B + f(A, B), where A are the content logits of a pair and B its biases, both with one
+number for each head, and
 
-  f(A, B) = LeakyReLU(A W_a + B W_b + b) W_out, with W_a and W_b [H, W], b [W], W_out [W, H]:
+  f(A, B) = LeakyReLU(A W_a + B W_b + b) W_out, with W_a and W_b [H, W], b [W], W_out [W, H].
 
-every head's correction depends on all heads, and the same weights serve every pair of a layer.
+The correction of every head depends on all heads, and all pairs of a layer share the weights.
 
 Reference: Zheng et al. 2024, https://arxiv.org/abs/2405.14722, eq. 4, in which B enters plainly as
 well; for what the paper leaves open the authors' code, chuanyang-Zheng/DAPE: W = 32, a slope of
 0.01 below zero, uniform initial weights within 1/sqrt(2 H) and 1/sqrt(W), A scaled by 1/sqrt(D).
-Their last layer adds a number per head, too, the same for all pairs, which the softmax forgets:
-left out. A are the logits as place 2, and the members of a chain before this one, made them.
+Their last layer also adds a number for each head, the same for all pairs, which does not change a
+softmax and is left out. A are the logits after place 2 and after the members of a chain that come
+before this one.
 """
 
 import jax
@@ -22,7 +23,7 @@ from posjax.scheme import Params, Scheme, declares, places
 
 SHIFT_INVARIANT = True  # where the inner scheme is, as ALiBi
 
-_INNER = 'inner_'  # before the names of the inner scheme's parameters
+_INNER = 'inner_'  # stands before the names of the inner scheme's parameters
 
 
 def correction(
@@ -31,9 +32,10 @@ def correction(
   """f(A, B).
 
   Args:
-    params: `from_logits` and `from_bias` [H, W], `offset` [W], `out` [W, H].
+    params: W_a as `from_logits` and W_b as `from_bias` [H, W], b as `offset` [W], and W_out as
+      `out` [W, H].
     logits: A.
-    biases: B; b is B, or 1.
+    biases: B, for each row of the batch, or one for all rows.
 
   Example:
     >>> params = {'from_logits': jnp.ones((1, 1)), 'from_bias': jnp.ones((1, 1))}
@@ -51,15 +53,15 @@ def scheme(inner: Scheme | str = 'alibi', width: int = 32) -> Scheme:
   """Data-adaptive positions.
 
   Args:
-    inner: the scheme whose bias is adapted, or its line for `posjax.get`, as 'alibi' or
-      't5(num_buckets=64)'. It must act on the logits only, and prepare nothing; what it makes of A,
-      less A, is B. Its parameters are named 'inner_...'.
-    width: W, of the network.
+    inner: the scheme whose bias is adapted, or its line for `posjax.get`, such as 'alibi' or
+      't5(num_buckets=64)'. It must act on the logits only, and have no `prepare`. B is what it adds
+      to the logits. Its parameters get names that begin with 'inner_'.
+    width: W, the number of hidden units of the network.
 
   Raises:
-    ValueError: if the width is not positive, or the inner scheme is a chain, acts elsewhere or
-      prepares its sides.
-    TypeError: if it is no scheme.
+    ValueError: if the width is not positive, or the inner scheme is a chain, acts at another place
+      or has a `prepare`.
+    TypeError: if `inner` is neither a scheme nor a line.
 
   Example:
     >>> scheme('t5(num_buckets=8)').whole  # heads are mixed
@@ -68,7 +70,7 @@ def scheme(inner: Scheme | str = 'alibi', width: int = 32) -> Scheme:
   if width < 1:
     raise ValueError(f"DAPE's width must be at least 1, but got {width}.")
   if isinstance(inner, str):
-    from posjax.expression import get  # imports this folder
+    from posjax.expression import get  # here, because it imports the folder of this file
 
     inner = get(inner)
   if not isinstance(inner, Scheme):
@@ -99,21 +101,21 @@ def scheme(inner: Scheme | str = 'alibi', width: int = 32) -> Scheme:
     return _renamed(inner.init_model(key, dims))
 
   def logits(params, logits, q, k, q_at, k_at):
-    own = {name.removeprefix(_INNER): x for name, x in params.items() if name.startswith(_INNER)}
-    biases = inner.logits(own, logits, q, k, q_at, k_at) - logits
+    of_inner = {n.removeprefix(_INNER): x for n, x in params.items() if n.startswith(_INNER)}
+    biases = inner.logits(of_inner, logits, q, k, q_at, k_at) - logits
     if inner.bias:
-      by_distance = inner.bias(own, q_at[:, :, None] - k_at[:, None])
+      by_distance = inner.bias(of_inner, q_at[:, :, None] - k_at[:, None])
       biases = biases + jnp.moveaxis(by_distance, 0, 1)
     return logits + biases + correction(params, logits, biases)
 
-  made = Scheme(
+  adapted = Scheme(
     init=init,
     logits=logits,
     axes=inner.axes,
     whole=''.join(sorted({'H', *inner.whole})),
     fixed=tuple(_INNER + name for name in inner.fixed),
   )
-  return made._replace(init_model=init_model) if declares(inner, 'init_model') else made
+  return adapted._replace(init_model=init_model) if declares(inner, 'init_model') else adapted
 
 
 def _renamed(params: Params) -> Params:

@@ -1,18 +1,20 @@
 """Dynamic position bias: a small network of the signed distance gives the bias of each head.
 
-bias = f(distance), f an MLP of `num_layers` hidden layers of `width` SiLU units, normalised if
-asked for, and H outputs. With n axes (2 for images) f sees n signed distances. Any distance has a
-bias, also one that was not trained.
+bias = f(distance), where f is an MLP of `num_layers` hidden layers of `width` SiLU units, with an
+optional layer norm, and H outputs. With n axes (2 for images) the inputs of f are n signed
+distances. Any distance has a bias, also one that did not occur in training.
 
 Reference: Wang et al. 2022, CrossFormer, https://arxiv.org/abs/2108.00154, section 3, where f is
 of two axes, has 3 hidden layers with layer norm and ReLU, and a width of a quarter of the model's
-(a 16th in the authors' code). The form here, one or more axes, SiLU, log distances and layer norm
-optional, is the one in use for sequences (lucidrains/x-transformers), whose 2 hidden layers without
-norm, and initial weights uniform within fan_in^-0.5, are our defaults. Its first norm has no
-offset, which is ours with `shift_0` zero, and its last layer has one, which no softmax sees.
+(a 16th in the authors' code). The form here, with one or more axes, SiLU, and optional log
+distances and layer norm, is the one in use for sequences (lucidrains/x-transformers). Its 2 hidden
+layers without norm, and its initial weights uniform within fan_in^-0.5, are our defaults. Its first
+norm has no offset, which is ours with `shift_0` zero. Its last layer has an offset, which does not
+change a softmax.
 
-The network costs width^2 multiplications for each distance: cheap for the T + S - 1 distances of a
-tile, and `width` numbers held for each pair where a bias is computed pair by pair.
+The network needs width^2 multiplications for each distance. That is cheap for the T + S - 1
+distances of a tile of consecutive tokens; where a bias is computed pair by pair, each pair needs
+`width` numbers in memory.
 """
 
 from typing import Any
@@ -33,9 +35,9 @@ def bias(
   """f(distance), or f(sign(distance) log(1 + |distance|)) on each axis; heads first.
 
   Args:
-    params: of `network`.
-    distance: q_pos - k_pos, in tokens, the axes last.
-    log_distance: whether the network sees logarithms.
+    params: the weights, see `posjax.math.network.network`.
+    distance: q_pos - k_pos, in tokens, with the axes last.
+    log_distance: whether the inputs of the network are logarithms.
 
   Returns:
     float32 or wider.
@@ -46,10 +48,10 @@ def bias(
     Array([[ 3., -3.],
            [-6.,  6.]], dtype=float32)
   """
-  seen = distance.astype(jnp.result_type(params['kernel_0'], jnp.float32))
+  inputs = distance.astype(jnp.result_type(params['kernel_0'], jnp.float32))
   if log_distance:
-    seen = jnp.sign(seen) * jnp.log1p(abs(seen))
-  return network(params, jnp.moveaxis(seen, -1, 0))
+    inputs = jnp.sign(inputs) * jnp.log1p(abs(inputs))
+  return network(params, jnp.moveaxis(inputs, -1, 0))
 
 
 def scheme(
@@ -62,12 +64,12 @@ def scheme(
   """Biases of a network of the distance.
 
   Args:
-    width: units of each hidden layer; a quarter of the model's is usual.
-    num_layers: hidden layers.
-    log_distance: whether the network sees sign(d) log(1 + |d|) instead of the distance d: better
-      conditioned over long sequences.
-    norm: whether hidden layers are normalised before the activation.
-    axes: ids per token (2 for images).
+    width: the number of units of each hidden layer; a quarter of the model's width is usual.
+    num_layers: the number of hidden layers.
+    log_distance: whether the input of the network is sign(d) log(1 + |d|) instead of the distance
+      d, which is better conditioned for long sequences.
+    norm: whether hidden layers are normalized before the activation.
+    axes: the number of ids of each token (2 for images).
 
   Raises:
     ValueError: if a number is not positive.

@@ -1,19 +1,19 @@
 """Forgetting: each token decides how much of what came before it stays; ALiBi that depends on data.
 
-logits_ij + sum over l = j + 1 .. i of log f_l, the gate f_l = sigmoid(x_l w + b) of each head, from
-the token's input x_l to the layer.
+logits_ij + sum over l = j + 1 .. i of log f_l, with the gate f_l = sigmoid(x_l w + b) of each head,
+computed from the input x_l of the token l to the layer.
 
-The sum is c_i - c_j, with c the cumulative sum of log f, which travels with the tokens and is all
-that decoding needs. c falls without bound, and a float32 of -70,000 is off by 4e-3: so c is kept as
-two float32 numbers, the second holding what the first rounds away, and sums over near tokens stay
-right to 1e-6 in streams of millions. What lies before a document, padding or other documents,
-cancels. Ids are not used.
+The sum is c_i - c_j, with c the cumulative sum of log f, which is kept with each token and is all
+that decoding needs. c falls without bound, and a float32 of -70,000 is off by 4e-3. Therefore c is
+kept as two float32 numbers, of which the second is the rounding error of the first, and sums over
+near tokens stay correct to 1e-6 in streams of millions of tokens. The gates of tokens before a
+document, of padding or of other documents, cancel in the difference. Ids are not used.
 
 Reference: Lin, Nikishin, He, Courville 2025, "Forgetting Transformer: Softmax Attention with a
-Forget Gate", https://arxiv.org/abs/2503.02130, section 3; initial values (kernel of deviation 0.02,
-offset 0, so that gates are about a half) from the authors' code. It is a causal scheme: without a
-mask the sum is negative for keys that are ahead, and their logits rise. The authors use it with and
-without RoPE, which is `rope+forgetting` here.
+Forget Gate", https://arxiv.org/abs/2503.02130, section 3; initial values (a kernel of standard
+deviation 0.02 and an offset of 0, so that gates are about a half) from the authors' code. It is for
+causal attention: without a mask, later keys have the opposite sign, and their logits rise. The
+authors use it with and without RoPE, which is `rope+forgetting` here.
 """
 
 import jax
@@ -24,7 +24,8 @@ from posjax.scheme import Scheme
 
 SHIFT_INVARIANT = True
 
-Total = tuple[Float[Array, '...'], Float[Array, '...']]  # (high, low): their exact sum is meant
+# A sum to twice the digits of float32: (high, low), whose exact sum is the number.
+Total = tuple[Float[Array, '...'], Float[Array, '...']]
 
 
 def log_gates(
@@ -33,9 +34,9 @@ def log_gates(
   """log sigmoid(x kernel + offset), in float32 or wider.
 
   Args:
-    kernel: one column per head.
-    offset: one number per head; large ones forget nothing.
-    x: inputs of the layer; of complex ones the real part.
+    kernel: w, one column for each head.
+    offset: b, one number for each head; heads with large ones forget nothing.
+    x: the inputs of the layer. Where they are complex, the real part is used.
 
   Example:
     >>> log_gates(jnp.zeros((2, 1)), jnp.zeros(1), jnp.ones((1, 3, 2))).round(4)[0, :, 0]
@@ -49,7 +50,7 @@ def log_gates(
 def add(one: Total, other: Total) -> Total:
   """The sum of two totals, to twice the digits of their dtype.
 
-  Knuth's exact sum of the high parts; what it rounds away goes to the low parts.
+  It is Knuth's exact sum of the high parts, whose rounding error is added to the low parts.
 
   Example:
     >>> high, low = add((jnp.float32(2**24), jnp.float32(0)), (jnp.float32(1), jnp.float32(0)))
@@ -62,11 +63,11 @@ def add(one: Total, other: Total) -> Total:
 
 
 def cumulative(steps: Float[Array, '*B T H'], last: Total | None = None) -> Total:
-  """The total of each token and all before it.
+  """The total of each token and all tokens before it.
 
   Args:
-    steps: what each token adds.
-    last: the total before the first of them, [*B, H]; None is zero.
+    steps: the number that each token adds.
+    last: the total before the first token, [*B, H]; None is zero.
 
   Returns:
     (high, low), each shaped as `steps`.
@@ -87,7 +88,11 @@ def differences(
   q_total: tuple[Float[Array, 'B T H'], Float[Array, 'B T H']],
   k_total: tuple[Float[Array, 'B S H'], Float[Array, 'B S H']],
 ) -> Float[Array, 'B H T S']:
-  """c_i - c_j for each pair: the high parts cancel exactly where they are near.
+  """c_i - c_j for each pair, in which the high parts of near tokens cancel exactly.
+
+  Args:
+    q_total: c_i of the queries.
+    k_total: c_j of the keys.
 
   Example:
     >>> total = cumulative(jnp.array([[[-1.0], [-2.0], [-3.0]]]))
@@ -102,7 +107,7 @@ def differences(
 
 
 def _exact_sum(a, b):
-  """a + b as (rounded, what the rounding left)."""
+  """a + b as (the rounded sum, the rounding error)."""
   total = a + b
   of_b = total - a
   return total, (a - (total - of_b)) + (b - of_b)

@@ -3,11 +3,11 @@
 logit = q^T W_h k, one W [D, D] per query head h; unscaled.
 
 Reference: Luong, Pham, Manning 2015, https://arxiv.org/abs/1508.04025, section 3.1 ("general"),
-there for one head. W^T q is computed first, at place 2, so that a pair costs what a dot product
-costs: schemes that turn or widen the heads and come later in a chain act on W^T q, earlier ones on
-q. `attend` scales, so W^T q is multiplied by sqrt(D), which cancels its default scale. The paper
-does not say how W begins: here with Glorot's uniform values, for which the logits have the variance
-of an unscaled dot product.
+there for one head. W^T q is computed first, at place 2, so that a pair costs no more than a dot
+product. Schemes that rotate or widen the heads act on W^T q if they come later in a chain, and on q
+if they come earlier. W^T q is multiplied by sqrt(D), which cancels the default scale of `attend`.
+The paper does not say how W is initialized; here it has Glorot's uniform values, for which the
+logits have the variance of an unscaled dot product.
 """
 
 import jax
@@ -23,10 +23,10 @@ SHIFT_INVARIANT = True
 def transform(
   weights: Float[Array, 'H D D'], q: Float[Array, 'B T H D']
 ) -> Float[Array, 'B T H D']:
-  """W^T q, head by head.
+  """W^T q for each head.
 
   Returns:
-    float32, or what is wider.
+    float32 or wider.
 
   Example:
     >>> transform(jnp.array([[[1.0, 2.0], [3.0, 4.0]]]), jnp.array([[[[1.0, 0.0]]]]))
@@ -41,12 +41,12 @@ def similarity(
   """q . W k of every pair.
 
   Args:
-    weights: W of each query head, rows for the numbers of q.
+    weights: W of each query head, with a row for each dimension of q.
     q: queries.
-    k: keys, each of their heads shared by H / K consecutive query heads.
+    k: keys; each of their heads is shared by H / K consecutive query heads.
 
   Returns:
-    float32, or what is wider.
+    float32 or wider.
 
   Example:
     >>> q, k = jnp.array([[[[1.0, 0.0]]]]), jnp.array([[[[5.0, 6.0]]]])

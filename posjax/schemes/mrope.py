@@ -88,8 +88,8 @@ def scheme(
   def rotated(params, x: Float[Array, 'B T H D'], at: Num[Array, 'B T n']):
     if x.shape[-1] < width:
       raise ValueError(
-        f'Sections {tuple(sections)} turn {width} numbers of each head, but got heads of width '
-        f'{x.shape[-1]}.'
+        f'Sections {tuple(sections)} rotate {width} dimensions of each head, but got heads of '
+        f'width {x.shape[-1]}.'
       )
     return rotate(x, assigned_angles(at, frequencies(width, base), taken_by))
 

@@ -1,4 +1,4 @@
-"""No positional encoding: order is known through the causal mask alone, if at all.
+"""No positional encoding: the order of tokens shows in the causal mask alone, if there is one.
 
 A decoder without positions (NoPE) can recover them from its mask; an encoder without them is
 equivariant to permutations of its input.
@@ -13,7 +13,7 @@ SHIFT_INVARIANT = True
 
 
 def scheme() -> Scheme:
-  """The record whose every field does nothing: the identity of `chain`.
+  """The scheme in which every field does nothing, which is the identity of `chain`.
 
   Example:
     >>> from posjax.scheme import places

@@ -65,7 +65,8 @@ def bias(
   """
   half_angles = frequencies(width, base) / 2
   total = lambda row: -2 * jnp.square(jnp.sin(angles(row, half_angles))).sum(-1)
-  # One row after the other: a compiler may otherwise hold width/2 numbers for each distance.
+  # One row after the other, because a compiler may otherwise keep width/2 numbers in memory for
+  # each distance.
   rows = jnp.atleast_1d(abs(distance))
   rows = rows.reshape(-1, rows.shape[-1])
   totals = jax.lax.map(total, rows).reshape(distance.shape)

@@ -1,11 +1,11 @@
 """Unscaled: the plain dot product as the similarity of a query and a key, not divided by sqrt(D).
 
-logit = q . k. For numbers of variance 1 its variance is D: the wider the heads, the nearer the
-softmax is to one hot, and the smaller its gradients.
+logit = q . k. Where q and k have dimensions of variance 1, its variance is D: the wider the heads,
+the nearer the softmax is to a one-hot vector, and the smaller are its gradients.
 
-Reference: Luong, Pham, Manning 2015, https://arxiv.org/abs/1508.04025, section 3.1 ("dot"); the
-scaled one is that of Vaswani et al. 2017, https://arxiv.org/abs/1706.03762, eq. 1 and footnote 4.
-`attend` scales, so the queries are multiplied by sqrt(D), which cancels its default scale; with
+Reference: Luong, Pham, Manning 2015, https://arxiv.org/abs/1508.04025, section 3.1 ("dot"). The
+scaled dot product is from Vaswani et al. 2017, https://arxiv.org/abs/1706.03762, eq. 1 and
+footnote 4. The queries are multiplied by sqrt(D), which cancels the default scale of `attend`; with
 `attend(..., scale=s)` the logits are s sqrt(D) q . k.
 """
 
@@ -23,10 +23,10 @@ def similarity(q: Float[Array, 'B T H D'], k: Float[Array, 'B S K D']) -> Float[
 
   Args:
     q: queries.
-    k: keys, each of their heads shared by H / K consecutive query heads.
+    k: keys; each of their heads is shared by H / K consecutive query heads.
 
   Returns:
-    float32, or what is wider.
+    float32 or wider.
 
   Example:
     >>> similarity(jnp.ones((1, 1, 1, 4)), jnp.ones((1, 1, 1, 4)))

@@ -17,7 +17,7 @@ from posjax.scheme import Scheme
 from tests import loops
 from tests.loops import error
 
-GOLDEN = np.load(pathlib.Path(__file__).parent / 'golden' / 'torch_attention_bias_grads.npz')
+GOLDEN = np.load(pathlib.Path(__file__).parents[1] / 'golden' / 'torch_attention_bias_grads.npz')
 TOLERANCE = 2e-6
 
 

@@ -104,7 +104,7 @@ def test_here_there_is_no_device_for_the_kernels(monkeypatch):
 
 @pytest.mark.parametrize(
   ('backend', 'capability', 'module'),
-  [('tpu', None, 'pallas_tpu'), ('gpu', '9.0', 'pallas_gpu'), ('gpu', '8.0', None),
+  [('tpu', None, 'tpu'), ('gpu', '9.0', 'gpu'), ('gpu', '8.0', None),
    ('gpu', '12.0', None), ('gpu', 'gfx90a', None), ('cpu', None, None)],
 )  # fmt: skip
 def test_each_device_has_its_kernels(backend, capability, module, monkeypatch):

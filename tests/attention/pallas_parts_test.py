@@ -4,9 +4,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from posjax.attention.inputs import Rules
+from posjax.attention import distances
+from posjax.attention.inputs import Rules, Tokens
 from posjax.attention.pallas import ranges, table
-from posjax.attention.pallas.formulas import Tokens
 from tests.draws import DRAW
 
 QUERIES, KEYS = 4, 2  # of a block
@@ -85,12 +85,18 @@ def test_orders_at_the_ends_of_int32_do_not_wrap():
   assert found(True, None, (order, segments), (order, segments)).tolist() == [[0, 2, 2, 2]]
 
 
+def by_distance(function, q_pos, k_pos):
+  """The bias by distance of ids that count up by one."""
+  distance = distances.falling(q_pos, k_pos, q_pos.shape[1], k_pos.shape[1])
+  return distances.bias_by_distance(function, {}, distance)
+
+
 @pytest.mark.parametrize(('queries', 'keys'), [(5, 7), (8, 8), (1, 3), (9, 4)])
 def test_an_entry_of_the_padded_table_is_the_bias_of_its_distance(queries, keys):
   """Query t and key s read entry s - t + T, T being the padded length."""
   of = lambda params, distance: jnp.stack([1.0 * distance, -2.0 * distance])
   q_pos, k_pos = jnp.arange(queries)[None] + 3, jnp.arange(keys)[None]
-  given = table.table(of, {}, q_pos, k_pos)
+  given = by_distance(of, q_pos, k_pos)
   assert given.shape == (1, 2, queries + keys - 1)
   padded = table.padded(given, queries, keys, 4)
   length = queries + -queries % 4
@@ -103,13 +109,13 @@ def test_an_entry_of_the_padded_table_is_the_bias_of_its_distance(queries, keys)
 def test_rows_that_begin_elsewhere_have_tables_of_their_own():
   of = lambda params, distance: 1.0 * distance[None]
   q_pos, k_pos = jnp.array([[0, 1], [10, 11]]), jnp.array([[0, 1]])
-  np.testing.assert_array_equal(table.table(of, {}, q_pos, k_pos)[:, 0], [[1, 0, -1], [11, 10, 9]])
+  np.testing.assert_array_equal(by_distance(of, q_pos, k_pos)[:, 0], [[1, 0, -1], [11, 10, 9]])
 
 
 def test_a_bias_of_another_shape_is_refused():
   pos = jnp.arange(3)[None]
   with pytest.raises(ValueError, match=r'must return \[H, 1, 5\], heads first, but got \(1, 5\)'):
-    table.table(lambda params, distance: 1.0 * distance, {}, pos, pos)
+    by_distance(lambda params, distance: 1.0 * distance, pos, pos)
 
 
 def test_strips_that_overlap_by_half_are_summed():

@@ -4,7 +4,7 @@ import mpmath
 import numpy as np
 import pytest
 
-from posjax.math.angles import angles, frequencies, learned_angles
+from posjax.math.angles import angles, assigned_angles, cos_sin, frequencies, learned_angles
 
 FAR = [0, 1, -1, 1000, -1000, 131072, 10**6, 10**7, -(10**7), 2**31 - 5, 2**31 - 1, -(2**31)]
 
@@ -167,3 +167,29 @@ def test_learned_frequencies_that_are_not_finite_give_nan():
 def test_learned_frequencies_refuse_narrow_float_ids():
   with pytest.raises(TypeError, match='integers, float32 or float64, but got bfloat16'):
     learned_angles(jnp.zeros(3, jnp.bfloat16), jnp.ones((1, 2)))
+
+
+def test_each_frequency_multiplies_the_id_of_its_axis():
+  pos = np.array([[[3, 700, -2], [131072, 0, 5]]], np.int32)
+  radians, axis = np.array([1.0, 0.2, 0.5, 0.01, 3.0]), np.array([2, 0, 1, 0, 2])
+  found = np.asarray(assigned_angles(jnp.asarray(pos), radians, axis), np.float64)
+  for b, t, k in np.ndindex(1, 2, 5):
+    product = float(pos[b, t, axis[k]]) * radians[k]
+    assert abs(np.exp(1j * found[b, t, k]) - np.exp(1j * product)) < 3e-7
+
+
+@pytest.mark.parametrize('shape', [(), (5,), (2, 3, 4), (0, 4)])
+def test_cosines_and_sines_are_both_computed_in_the_shape_of_the_angles(shape):
+  angle = np.random.default_rng(0).uniform(-np.pi, np.pi, shape).astype(np.float32)
+  cos, sin = jax.jit(cos_sin)(angle)
+  assert cos.shape == sin.shape == shape
+  wide = angle.astype(np.float64)
+  np.testing.assert_allclose(cos, np.cos(wide), atol=1e-6)
+  np.testing.assert_allclose(sin, np.sin(wide), atol=1e-6)
+
+
+def test_cosines_and_sines_of_nan_are_nan_and_gradients_are_those_of_cosine_and_sine():
+  assert all(jnp.isnan(part).all() for part in cos_sin(jnp.full(3, jnp.nan)))
+  angle = jnp.array([0.3, -2.0])
+  slopes = jax.jvp(cos_sin, (angle,), (jnp.ones(2),))[1]
+  np.testing.assert_allclose(slopes, [-np.sin(angle), np.cos(angle)], atol=1e-6)

@@ -132,5 +132,7 @@ def test_a_base_out_of_range_is_refused():
 
 def test_heads_that_are_too_narrow_are_refused():
   x, ids = jnp.zeros((1, 2, 1, 6)), jnp.zeros((1, 2, 2), jnp.int32)
-  with pytest.raises(ValueError, match='turn 8 numbers of each head, but got heads of width 6'):
+  with pytest.raises(
+    ValueError, match='rotate 8 dimensions of each head, but got heads of width 6'
+  ):
     mrope.scheme((2, 2)).query({}, x, ids)

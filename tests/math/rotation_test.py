@@ -1,0 +1,90 @@
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from posjax.math.rotation import check_fraction, rotary_scheme, rotary_width, rotate
+from tests.loops import error
+from tests.rotations import turned
+
+ANGLES = np.random.default_rng(1).uniform(-np.pi, np.pi, (2, 3, 4)).astype(np.float32)
+
+
+def _heads(width, dtype=np.float32):
+  return np.random.default_rng(0).normal(size=(2, 3, 2, width)).astype(dtype)
+
+
+def _by_complex_numbers(x, angle, interleaved, factor):
+  """Each pair as a complex number times factor e^(i angle), in float64; the rest is copied."""
+  out, half = np.array(x, np.float64), angle.shape[-1]
+  for b, t, h, k in np.ndindex(*x.shape[:3], half):
+    first, second = (2 * k, 2 * k + 1) if interleaved else (k, k + half)
+    pair = complex(x[b, t, h, first], x[b, t, h, second])
+    pair *= factor * np.exp(1j * float(angle[b, t, k]))
+    out[b, t, h, first], out[b, t, h, second] = pair.real, pair.imag
+  return out
+
+
+@pytest.mark.parametrize('interleaved', [False, True])
+@pytest.mark.parametrize('width', [8, 9, 12])
+def test_each_pair_is_multiplied_by_a_complex_number_and_the_rest_is_copied(width, interleaved):
+  x = _heads(width)
+  out = jax.jit(rotate, static_argnums=(2, 3))(x, ANGLES, interleaved, 1.5)
+  assert error(out, _by_complex_numbers(x, ANGLES, interleaved, 1.5)) < 1e-6
+  np.testing.assert_array_equal(out[..., 8:], x[..., 8:])
+
+
+def test_a_rotation_keeps_lengths_and_the_opposite_angle_undoes_it():
+  x = _heads(8)
+  out = rotate(jnp.asarray(x), jnp.asarray(ANGLES))
+  lengths = [np.linalg.norm(np.asarray(y, np.float64), axis=-1) for y in (out, x)]
+  np.testing.assert_allclose(*lengths, rtol=1e-6)
+  assert error(rotate(out, jnp.asarray(-ANGLES)), x) < 1e-6
+
+
+@pytest.mark.parametrize('dtype', [jnp.bfloat16, jnp.float16, jnp.float32])
+def test_heads_keep_their_dtype_and_are_rotated_in_float32(dtype):
+  x = jnp.asarray(_heads(8)).astype(dtype)
+  out = rotate(x, jnp.asarray(ANGLES))
+  assert out.dtype == dtype
+  rounded = rotate(x.astype(jnp.float32), jnp.asarray(ANGLES)).astype(dtype)
+  np.testing.assert_array_equal(out, rounded)
+
+
+@pytest.mark.parametrize(
+  ('head_dim', 'fraction', 'expected'),
+  [(64, 1.0, 64), (64, 0.25, 16), (50, 14 / 50, 14), (49, 4 / 49, 4)],
+)
+def test_the_rotated_width_is_the_share_of_the_head(head_dim, fraction, expected):
+  assert rotary_width(head_dim, fraction) == expected
+
+
+@pytest.mark.parametrize(('head_dim', 'fraction'), [(5, 1.0), (8, 0.3), (8, 0.375), (1, 1.0)])
+def test_a_width_that_is_not_a_positive_even_integer_is_refused(head_dim, fraction):
+  with pytest.raises(ValueError, match=f'and even, but fraction .* of head width {head_dim}'):
+    rotary_width(head_dim, fraction)
+
+
+@pytest.mark.parametrize('fraction', [0.0, -0.5, 1.001, float('nan')])
+def test_a_fraction_out_of_range_is_refused_in_the_name_of_its_owner(fraction):
+  with pytest.raises(ValueError, match=rf"xPos's fraction must be in \(0, 1\], but got {fraction}"):
+    check_fraction(fraction, 'xPos')
+  check_fraction(1.0)
+
+
+@pytest.mark.parametrize('interleaved', [False, True])
+def test_the_scheme_rotates_queries_and_keys_by_position_times_frequency(interleaved):
+  x, pos = _heads(16), np.array([[0, 1, 7], [131072, 3, 40]], np.int32)
+  frequencies = np.array([1.0, 0.3, 0.02, 1e-4])
+  scheme = rotary_scheme(lambda width: frequencies[: width // 2], 0.5, interleaved, 0.5)
+  expected = turned(x, pos, frequencies, interleaved, 0.5)
+  for place in (scheme.query, scheme.key):
+    assert error(jax.jit(place)({}, x, jnp.asarray(pos)), expected) < 1e-6
+  assert scheme.axes == 1
+
+
+def test_the_frequencies_are_asked_for_the_rotated_width():
+  asked = []
+  scheme = rotary_scheme(lambda width: asked.append(width) or np.ones(width // 2), fraction=0.25)
+  scheme.query({}, jnp.zeros((1, 2, 1, 32)), jnp.zeros((1, 2), jnp.int32))
+  assert asked == [8]
