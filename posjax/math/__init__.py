@@ -10,6 +10,10 @@ posjax. Schemes, attention, its kernels and the layers may all import from here.
   extension     frequencies of RoPE for texts longer than those of training
   sinusoids     sines and cosines as a code of a position, or of a distance
   tables        trained tables with one row for each id
+  offsets       trained tables with one row for each offset between two tokens
+  heads         products of heads
+  toeplitz      numbers of each distance, laid out as a tile of pairs
+  pieces        a ReLU network of one number, from its straight pieces
   complex_embeddings  complex embeddings, whose phase may be a position
   priors        biases that are the logarithm of a prior over distances
   network       small networks of a few numbers, and the layer norm

@@ -33,7 +33,10 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int, Num
 
-from posjax.math.heads import by_rows, pick, ungroup
+from posjax.math.checks import check_integer_ids
+from posjax.math.heads import ungroup
+from posjax.math.network import layer_norm
+from posjax.math.offsets import by_rows, pick
 from posjax.scheme import Scheme, Tiled
 
 SHIFT_INVARIANT = True
@@ -92,8 +95,7 @@ def bucket(distance: Num[Array, '*shape'], buckets: int, max_distance: int) -> I
     >>> bucket(jnp.array([0, 3, 4, 11, -11, 999]), 8, 64)
     Array([ 0,  3,  4,  6, -6,  8], dtype=int32)
   """
-  if not jnp.issubdtype(distance.dtype, jnp.integer):
-    raise TypeError(f'A table of distances needs integer ids, but got {distance.dtype}.')
+  check_integer_ids(distance, 'A table of distances needs')
   least = jnp.asarray(thresholds(buckets, max_distance))
   near = jnp.clip(distance, -max_distance, max_distance).astype(jnp.int32)
   size = jnp.searchsorted(least, abs(near), side='right', method='scan_unrolled')
@@ -119,8 +121,7 @@ def index(
            [1, 1, 1]], dtype=int32)
   """
   distance = jnp.expand_dims(q_pos, -1) - jnp.expand_dims(k_pos, -2)
-  if not jnp.issubdtype(distance.dtype, jnp.integer):
-    raise TypeError(f'A table of distances needs integer ids, but got {distance.dtype}.')
+  check_integer_ids(distance, 'A table of distances needs')
   span = max_distance if buckets is None else buckets
   distance = distance if buckets is None else bucket(distance, buckets, max_distance)
   return (jnp.clip(distance, -span, span - 1) + span).astype(jnp.int32)
@@ -171,24 +172,6 @@ def _at_positions(q, keys):
 def _of_positions(k, queries):
   """k . queries, for each row of the table: [B, H, S, N]."""
   return jnp.einsum('bshd,nhd->bhsn', ungroup(k, queries.shape[-2]), queries)
-
-
-def layer_norm(
-  x: Float[Array, '*shape M'],
-  scale: Float[Array, ' M'],
-  offset: Float[Array, ' M'],
-  epsilon: float = 1e-7,
-) -> Float[Array, '*shape M']:
-  """Each row at mean 0 and variance 1, then scaled and moved.
-
-  Example:
-    >>> layer_norm(jnp.array([[2.0, 4.0]]), jnp.ones(2), jnp.zeros(2), epsilon=0.0)
-    Array([[-1.,  1.]], dtype=float32)
-  """
-  centred = x - x.mean(-1, keepdims=True)
-  variance = jnp.square(centred).mean(-1, keepdims=True)
-  row = (1,) * (x.ndim - 1) + (-1,)
-  return centred * jax.lax.rsqrt(variance + epsilon) * scale.reshape(row) + offset.reshape(row)
 
 
 def scheme(
@@ -250,7 +233,7 @@ def scheme(
   def prepare(params, x, pos, last):
     table, made = params['table'], {}
     if normalized:
-      table = layer_norm(table, params['scale'], params['offset'])
+      table = layer_norm(table, params['scale'], params['offset'], epsilon=1e-7)
     if c2p:
       made['keys'] = jnp.einsum('nm,mkd->nkd', table, params['w_k'])
     if p2c:

@@ -15,9 +15,8 @@ import functools
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, Int, Num
 
-from posjax.math.heads import by_rows, pick, sums
+from posjax.math.offsets import by_offset, by_rows, index, key_logits, value_sums, weighted_rows
 from posjax.scheme import Scheme, Tiled
 
 SHIFT_INVARIANT = True
@@ -31,80 +30,6 @@ def parameter_count(max_distance: int, head_dim: int) -> int:
     4224
   """
   return (2 * max_distance + 1) * head_dim * 2
-
-
-def index(
-  q_pos: Num[Array, '*B T'], k_pos: Num[Array, '*B S'], max_distance: int
-) -> Int[Array, '*B T S']:
-  """The row of the tables for each pair: clip(k_pos - q_pos, -k, k) + k, in 0 .. 2k.
-
-  Raises:
-    TypeError: if ids are not integers.
-
-  Example:
-    >>> index(jnp.arange(3), jnp.arange(3), 1)
-    Array([[1, 2, 2],
-           [0, 1, 2],
-           [0, 0, 1]], dtype=int32)
-  """
-  for pos in (q_pos, k_pos):
-    if not jnp.issubdtype(pos.dtype, jnp.integer):
-      raise TypeError(f'A table of offsets needs integer ids, but got {pos.dtype}.')
-  # The paper's offset is k_pos - q_pos, the negative of our distance.
-  offset = jnp.expand_dims(k_pos, -2) - jnp.expand_dims(q_pos, -1)
-  return jnp.clip(offset, -max_distance, max_distance) + max_distance
-
-
-def key_logits(
-  table: Float[Array, '*H N D'], q: Float[Array, 'B T H D'], index: Int[Array, 'B T S']
-) -> Float[Array, 'B H T S']:
-  """q . table[index] / sqrt(D): the second term of eq. 5.
-
-  Args:
-    table: one vector per offset: [N, D] for all heads, or [H, N, D].
-    q: queries, as projected.
-    index: row of the table for each pair.
-
-  Returns:
-    float32, or what is wider.
-
-  Example:
-    >>> table = jnp.array([[1.0], [2.0], [3.0]])
-    >>> key_logits(table, jnp.ones((1, 1, 1, 1)), jnp.array([[[2, 0]]]))
-    Array([[[[3., 1.]]]], dtype=float32)
-  """
-  return pick(_by_offset(table, q), index)
-
-
-def value_sums(
-  table: Float[Array, '*H N D'], weights: Float[Array, 'B H T S'], index: Int[Array, 'B T S']
-) -> Float[Array, 'B T H D']:
-  """The sum over the keys of weights table[index]: the second term of eq. 3.
-
-  Args:
-    table: one vector per offset: [N, D] for all heads, or [H, N, D].
-    weights: of the attention.
-    index: row of the table for each pair.
-
-  Example:
-    >>> table = jnp.array([[1.0], [2.0], [3.0]])
-    >>> value_sums(table, jnp.array([[[[0.5, 0.5]]]]), jnp.array([[[2, 0]]]))
-    Array([[[[2.]]]], dtype=float32)
-  """
-  return _mixed(table, sums(weights, index, table.shape[-2]))
-
-
-def _by_offset(table, q):
-  """q . table / sqrt(D), for each row of the table: [B, H, T, N]."""
-  heads, wide = 'h' * (table.ndim - 2), jnp.result_type(q, table, jnp.float32)
-  products = jnp.einsum(f'bthd,{heads}nd->bhtn', q, table, preferred_element_type=wide)
-  return products * q.shape[-1] ** -0.5
-
-
-def _mixed(table, weights):
-  """The rows of the table, weighted by [B, H, T, N]: [B, T, H, D]."""
-  heads = 'h' * (table.ndim - 2)
-  return jnp.einsum(f'bhtn,{heads}nd->bthd', weights, table)
 
 
 def scheme(
@@ -162,12 +87,14 @@ def _tiled(rows, keys: bool, values: bool, per_head: bool) -> Tiled:
   only = lambda table, row: jax.lax.dynamic_slice_in_dim(table, row, 1, axis=-2)
 
   def logits(params, logits, q, k, q_at, k_at):
-    one = lambda row, table, q: jnp.broadcast_to(_by_offset(only(table, row), q), logits.shape)
+    one = lambda row, table, q: jnp.broadcast_to(by_offset(only(table, row), q), logits.shape)
     many = lambda rows, table, q: key_logits(table, q, rows)
     return logits + by_rows(rows, q_at, k_at, one, many, params['keys'], q)
 
   def mixed(params, weights, q_at, k_at):
-    one = lambda row, table, weights: _mixed(only(table, row), weights.sum(-1, keepdims=True))
+    one = lambda row, table, weights: weighted_rows(
+      only(table, row), weights.sum(-1, keepdims=True)
+    )
     many = lambda rows, table, weights: value_sums(table, weights, rows)
     return by_rows(rows, q_at, k_at, one, many, params['values'], weights)
 

@@ -19,6 +19,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int, Num
 
+from posjax.math.checks import check_integer_ids
 from posjax.scheme import Scheme
 
 SHIFT_INVARIANT = True
@@ -84,8 +85,7 @@ def bucket(
     >>> bucket(jnp.array([0, 3, 40, 2**31 - 1, -3]), bidirectional=True)
     Array([ 0,  3, 12, 15, 19], dtype=int32)
   """
-  if not jnp.issubdtype(distance.dtype, jnp.integer):
-    raise TypeError(f'T5 counts whole tokens, so ids must be integers, but got {distance.dtype}.')
+  check_integer_ids(distance, 'T5 counts whole tokens and needs')
   if bidirectional and num_buckets % 2:
     raise ValueError(f'Two directions need an even number of buckets, but got {num_buckets}.')
   one_way = num_buckets // 2 if bidirectional else num_buckets

@@ -28,10 +28,10 @@ from jaxtyping import Array, Float, Inexact, Num
 
 from posjax.math.angles import angles, frequencies
 from posjax.math.heads import product
+from posjax.math.offsets import index, key_logits
 from posjax.math.rotation import rotate
 from posjax.math.sinusoids import encoding
 from posjax.scheme import Relative, Scheme, Tiled
-from posjax.schemes import shaw
 
 SHIFT_INVARIANT = True
 
@@ -174,8 +174,8 @@ def _clamped(max_distance: int, base: float) -> Scheme:
     u = params['u'][None, None] * q.shape[-1] ** -0.5
     of_keys = product(jnp.broadcast_to(u, (q.shape[0], 1, *q.shape[2:])), k)
     relative = table(params['w_r'], max_distance, base)
-    rows = shaw.index(q_at, k_at, max_distance)
-    return logits + of_keys + shaw.key_logits(relative, _plus(q, params['v']), rows)
+    rows = index(q_at, k_at, max_distance)
+    return logits + of_keys + key_logits(relative, _plus(q, params['v']), rows)
 
   return Scheme(logits=logits, axes=1)
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import posjax
-from posjax.math import heads
+from posjax.math import offsets
 from tests.loops import error
 
 QUERIES, KEYS = 64, 80
@@ -41,7 +41,7 @@ def test_one_row_for_all_pairs_is_found_from_the_ends_of_the_ids(where):
   table = jnp.asarray(np.random.default_rng(0).normal(size=LAST + 1), jnp.float32)
   rows = np.asarray(row_of(*sides))
   assert (set(rows.ravel()) == {ALIKE.get(where)}) == (where in ALIKE)
-  of = lambda table: heads.by_rows(row_of, *sides, one, many, table)
+  of = lambda table: offsets.by_rows(row_of, *sides, one, many, table)
   out, back = jax.vjp(of, table)
   np.testing.assert_allclose(out, many(rows, np.asarray(table)), rtol=1e-6)
   weight = np.random.default_rng(1).normal(size=rows.shape).astype(np.float32)
@@ -55,15 +55,15 @@ def test_one_row_for_all_pairs_is_found_from_the_ends_of_the_ids(where):
 def test_one_row_is_taken_exactly_where_all_have_one_row(where):
   sides = sides_of(where)
   ways = lambda row: jnp.array(True), lambda rows: jnp.array(False)
-  assert heads.by_rows(row_of, *sides, *ways) == (where in ALIKE)
+  assert offsets.by_rows(row_of, *sides, *ways) == (where in ALIKE)
   falling = lambda q_pos, k_pos: -row_of(q_pos, k_pos)
-  assert heads.by_rows(falling, *sides, *ways) == (where in ALIKE)
+  assert offsets.by_rows(falling, *sides, *ways) == (where in ALIKE)
 
 
 def test_batches_of_ids_are_each_their_own():
   q_pos = jnp.stack([sides_of(where)[0] for where in BEGINNINGS])
   k_pos, table = sides_of('far')[1], jnp.arange(LAST + 1.0)
-  of = lambda q_pos: heads.by_rows(row_of, q_pos, k_pos, one, many, table)
+  of = lambda q_pos: offsets.by_rows(row_of, q_pos, k_pos, one, many, table)
   for found, pos in zip(jax.vmap(of)(q_pos), q_pos, strict=True):
     np.testing.assert_array_equal(found, 2 * row_of(pos, k_pos))
 

@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from posjax.math import heads
+from posjax.math import offsets
 
 ROWS = 5
 
@@ -35,14 +35,14 @@ def summed(pairs, index):
 
 def test_pick_is_a_look_up_and_its_gradient_adds_up(case):
   index, scores, pairs = case
-  out, back = jax.vjp(lambda scores: heads.pick(scores, jnp.asarray(index)), jnp.asarray(scores))
+  out, back = jax.vjp(lambda scores: offsets.pick(scores, jnp.asarray(index)), jnp.asarray(scores))
   np.testing.assert_array_equal(out, picked(scores, index))
   np.testing.assert_allclose(back(jnp.asarray(pairs))[0], summed(pairs, index), atol=2e-5)
 
 
 def test_sums_add_up_and_their_gradient_is_a_look_up(case):
   index, scores, pairs = case
-  of = lambda pairs: heads.sums(pairs, jnp.asarray(index), ROWS)
+  of = lambda pairs: offsets.row_sums(pairs, jnp.asarray(index), ROWS)
   out, back = jax.vjp(of, jnp.asarray(pairs))
   np.testing.assert_allclose(out, summed(pairs, index), atol=2e-5)
   np.testing.assert_array_equal(back(jnp.asarray(scores))[0], picked(scores, index))
@@ -50,12 +50,12 @@ def test_sums_add_up_and_their_gradient_is_a_look_up(case):
 
 def test_derivatives_forward_and_of_second_order_and_batches_of_either(case):
   index, scores, pairs = case
-  of = lambda scores: (heads.pick(scores, jnp.asarray(index)) ** 2 * pairs).sum()
+  of = lambda scores: (offsets.pick(scores, jnp.asarray(index)) ** 2 * pairs).sum()
   slope = lambda scores: summed(2 * picked(scores, index) * pairs, index)
   (value, forward) = jax.jvp(of, (jnp.asarray(scores),), (jnp.ones(scores.shape),))
   np.testing.assert_allclose(value, (picked(scores, index) ** 2 * pairs).sum(), rtol=1e-4)
   np.testing.assert_allclose(forward, slope(scores).sum(), rtol=1e-4)
   second = jax.jvp(jax.grad(of), (jnp.asarray(scores),), (jnp.ones(scores.shape),))[1]
   np.testing.assert_allclose(second, slope(np.ones_like(scores)), atol=1e-4)
-  mapped = jax.vmap(lambda s, i: heads.pick(s[None], i[None])[0])(scores, jnp.asarray(index))
+  mapped = jax.vmap(lambda s, i: offsets.pick(s[None], i[None])[0])(scores, jnp.asarray(index))
   np.testing.assert_array_equal(mapped, picked(scores, index))
