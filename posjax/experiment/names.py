@@ -22,6 +22,15 @@ def check_known(what: str, name: str, known: Iterable[str]) -> None:
   """
   known = tuple(known)
   if name not in known:
-    near = difflib.get_close_matches(name, known, n=1)
-    hint = f"; did you mean '{near[0]}'?" if near else '.'
-    raise ValueError(f"Unknown {what} '{name}'{hint} There are: {', '.join(known)}.")
+    raise ValueError(refusal(what, name, known, nearest(name, known)))
+
+
+def nearest(name: str, known: Iterable[str]) -> str | None:
+  """The known name that is most like this one; None where none is."""
+  return next(iter(difflib.get_close_matches(name, tuple(known), n=1)), None)
+
+
+def refusal(what: str, name: str, known: Iterable[str], near: str | None) -> str:
+  """The sentence about an unknown name; `near` is the known one that was probably meant."""
+  hint = f"; did you mean '{near}'?" if near else '.'
+  return f"Unknown {what} '{name}'{hint} There are: {', '.join(known)}."
