@@ -7,6 +7,7 @@ and never averaged.
 """
 
 import contextlib
+import functools
 import math
 from collections import Counter
 from collections.abc import Generator, Mapping, Sequence
@@ -16,6 +17,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import orbax.checkpoint as ocp
+from absl import logging
 from ml_collections import ConfigDict
 from orbax.checkpoint.checkpoint_managers import PreservationPolicy
 
@@ -223,16 +225,28 @@ def chosen(folder: Path, state: Any, choice: Choice) -> Chosen:
   """
   if not folder.is_dir():
     raise FileNotFoundError(f'There is no checkpoint yet: {folder} is no folder.')
-  options = ocp.CheckpointManagerOptions(read_only=True)
-  handlers = {'state': ocp.StandardCheckpointHandler()}
-  checkpoints = ocp.CheckpointManager(folder.resolve(), options=options, item_handlers=handlers)
-  with contextlib.closing(checkpoints):
+  with _reader(folder) as checkpoints:
     steps = sorted(checkpoints.all_steps())
     if not steps:
       raise FileNotFoundError(f'There is no checkpoint yet in {folder}.')
     wanted = _wanted(checkpoints, steps, choice, folder)
     states = (_read(checkpoints, step, state, folder) for step in wanted)
     return Chosen(_mean(states, len(wanted)), _name(choice, wanted))
+
+
+@contextlib.contextmanager
+def _reader(folder: Path) -> Generator[ocp.CheckpointManager]:
+  """Opens a folder of checkpoints that another process may write to."""
+  handlers = {'state': ocp.StandardCheckpointHandler()}
+  verbosity = logging.get_verbosity()
+  logging.set_verbosity(logging.ERROR)  # Orbax warns at length that it only reads, and not all
+  try:
+    options = ocp.CheckpointManagerOptions(read_only=True)
+    opened = ocp.CheckpointManager(folder.resolve(), options=options, item_handlers=handlers)
+    with contextlib.closing(opened):
+      yield opened
+  finally:
+    logging.set_verbosity(verbosity)
 
 
 def _wanted(
@@ -289,19 +303,29 @@ def _read(checkpoints: ocp.CheckpointManager, step: int, state: Any, folder: Pat
 
 def _mean(states: Generator[Any], count: int) -> Any:
   """The last state, with the mean of the parameters of all; two states are in memory at once."""
+  newest = next(states)
   if count == 1:
-    return next(states)
-  total = newest = None
+    return newest
+  total = _wide(newest.params)
   for newest in states:
-    wide = jax.tree.map(lambda leaf: leaf.astype(_wide(leaf.dtype)), newest.params)
-    total = wide if total is None else jax.tree.map(jnp.add, total, wide)
-  mean = jax.tree.map(lambda leaf, like: (leaf / count).astype(like.dtype), total, newest.params)
-  return newest._replace(params=mean)
+    total = _sum(total, newest.params)
+  return newest._replace(params=_divided(total, newest.params, count))
 
 
-def _wide(dtype: Any) -> Any:
+@jax.jit  # arrays that are spread over processes are computed with in jitted functions alone
+def _wide(params: Any) -> Any:
   """At least float32."""
-  return jnp.promote_types(dtype, jnp.float32)
+  return jax.tree.map(lambda leaf: leaf.astype(jnp.promote_types(leaf.dtype, jnp.float32)), params)
+
+
+@jax.jit
+def _sum(total: Any, params: Any) -> Any:
+  return jax.tree.map(jnp.add, total, _wide(params))
+
+
+@functools.partial(jax.jit, static_argnames='count')
+def _divided(total: Any, like: Any, count: int) -> Any:
+  return jax.tree.map(lambda leaf, old: (leaf / count).astype(old.dtype), total, like)
 
 
 def _shapes(tree: Any) -> Counter[tuple[int, ...]]:

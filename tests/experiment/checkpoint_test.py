@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from absl import logging
 
 from posjax.experiment import checkpoint, run, trained
 from posjax.experiment.checkpoint import Choice
@@ -58,6 +59,16 @@ def test_the_best_stays_beside_the_last_ones_and_is_chosen(tmp_path):
   assert chosen_step(tmp_path, BEST) == 10
   name = checkpoint.chosen(tmp_path, state_at(0), BEST).name
   assert name == 'the best checkpoint by loss, after step 10'
+
+
+def test_reading_checkpoints_warns_of_nothing(tmp_path, caplog):
+  """Orbax does, for every one that it only reads; absl's level is put back after that."""
+  save_all(tmp_path, MEAN, dict.fromkeys((5, 10, 15)))
+  caplog.clear()
+  level = logging.get_verbosity()
+  checkpoint.chosen(tmp_path, state_at(0), MEAN)
+  assert not caplog.records
+  assert logging.get_verbosity() == level
 
 
 def test_the_best_of_a_resumed_run_is_the_best_of_the_whole_run(tmp_path):
