@@ -152,7 +152,8 @@ class _Kept(PreservationPolicy):
     regular = [step for step in steps if self.choice.is_regular(step)]
     kept = {*steps[-1:], *regular[-self.choice.keep :]}
     if self.choice.use == 'best':
-      kept.add(_best({info.step: info.metrics for info in checkpoints}, self.choice))
+      metrics = {info.step: info.metrics for info in checkpoints if info.step in regular}
+      kept.add(_best(metrics, self.choice))
     return [step in kept for step in steps]
 
 

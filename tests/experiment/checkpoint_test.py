@@ -92,23 +92,24 @@ def test_the_earliest_of_equals_is_the_best_and_no_number_never_is(tmp_path, hig
 
 
 def test_a_checkpoint_of_an_interruption_is_never_the_best(tmp_path):
-  save_all(tmp_path, BEST, losses_at(3.0, 2.0, 0.5, steps=(5, 10, 12)))
+  kept = save_all(tmp_path, BEST, losses_at(3.0, 1.0, 0.5, 2.0, 2.0, steps=(5, 10, 12, 15, 20)))
+  assert kept == [10, 15, 20]
   assert chosen_step(tmp_path, BEST) == 10
 
 
-MEAN = Choice(keep=3, every=5, steps=22, use='mean', mean_of=3)
+MEAN = Choice(keep=4, every=5, steps=30, use='mean', mean_of=3)
 
 
 def test_the_mean_is_that_of_the_last_regular_ones_with_the_newest_statistics(tmp_path):
-  save_all(tmp_path, MEAN, dict.fromkeys((5, 10, 15, 17)))
+  assert save_all(tmp_path, MEAN, dict.fromkeys((5, 10, 15, 20, 22))) == [5, 10, 15, 20, 22]
   state, name = checkpoint.chosen(tmp_path, state_at(0), MEAN)
-  assert name == 'the mean of the checkpoints after steps 5, 10, 15'
+  assert name == 'the mean of the checkpoints after steps 10, 15, 20'
   for kind, tolerance in (('wide', 1e-6), ('narrow', 2**-8)):
-    parts = [np.float64(state_at(step).params[kind]) for step in (5, 10, 15)]
+    parts = [np.float64(state_at(step).params[kind]) for step in (10, 15, 20)]
     np.testing.assert_allclose(state.params[kind], np.mean(parts, axis=0), rtol=tolerance)
     assert state.params[kind].dtype == state_at(0).params[kind].dtype
-  assert float(state.rest['mean']) == 15
-  assert int(state.optimizer['count']) == 15
+  assert float(state.rest['mean']) == 20
+  assert int(state.optimizer['count']) == 20
 
 
 def test_the_mean_is_taken_in_float32_whatever_the_parameters_are(tmp_path):
