@@ -81,24 +81,36 @@ def choose(config: ConfigDict, higher: Mapping[str, bool]) -> Choice:
   Raises:
     ValueError: if a name is unknown, a number is out of range, a key is set that the chosen use
       does not read, or the run has fewer checkpoints than are averaged.
+    TypeError: if `config.checkpoint` has a key that there is not.
   """
-  keys, every = config.checkpoint, config.checkpoint_every
-  check_known('checkpoint.use', keys.use, USES)
-  for name, use in (('metric', 'best'), ('mean_of', 'mean')):
-    if keys[name] is not None and keys.use != use:
+  return _choose(config.steps, config.checkpoint_every, higher, **config.checkpoint)
+
+
+def _choose(
+  steps: int,
+  every: int,
+  higher: Mapping[str, bool],
+  *,
+  keep: int,
+  use: str,
+  metric: str | None,
+  mean_of: int | None,
+) -> Choice:
+  check_known('checkpoint.use', use, USES)
+  for name, value, reader in (('metric', metric, 'best'), ('mean_of', mean_of, 'mean')):
+    if value is not None and use != reader:
       raise ValueError(
-        f"checkpoint.{name} is for checkpoint.use='{use}', but got {keys[name]!r} with "
-        f"'{keys.use}'."
+        f"checkpoint.{name} is for checkpoint.use='{reader}', but got {value!r} with '{use}'."
       )
-  if keys.keep < 1:
-    raise ValueError(f'checkpoint.keep must be at least 1, but got {keys.keep}.')
-  choice = Choice(keys.keep, every, config.steps, keys.use)
-  if keys.use == 'best':
-    metric = next(iter(higher)) if keys.metric is None else keys.metric
+  if keep < 1:
+    raise ValueError(f'checkpoint.keep must be at least 1, but got {keep}.')
+  choice = Choice(keep, every, steps, use)
+  if use == 'best':
+    metric = next(iter(higher)) if metric is None else metric
     check_known('checkpoint.metric', metric, higher)
     return choice._replace(metric=metric, higher=higher[metric])
-  if keys.use == 'mean':
-    return choice._replace(mean_of=_checked_mean_of(keys.mean_of, keys.keep, config.steps, every))
+  if use == 'mean':
+    return choice._replace(mean_of=_checked_mean_of(mean_of, keep, steps, every))
   return choice
 
 

@@ -161,6 +161,13 @@ def test_a_wrong_choice_is_refused_before_anything_is_trained(tmp_path, changes,
   assert not (tmp_path / 'run').exists()
 
 
+def test_a_misspelt_key_is_refused(tmp_path):
+  config = small()
+  config.checkpoint.kep = 3
+  with pytest.raises(TypeError, match='kep'):
+    setup(config, tmp_path / 'run')
+
+
 # Held-out text that is another one than the training text is learned at first, and then unlearned.
 OVERFITTED = {
   'optimizer.name': 'sgd',
