@@ -52,13 +52,23 @@ def get_config() -> ConfigDict:
   c.model.unroll = 4  # layers compiled as one: faster on a CPU; 1 for deep models, and for remat
 
   c.optimizer = ConfigDict()
-  c.optimizer.learning_rate = 3e-3
-  c.optimizer.warmup_steps = 50
-  c.optimizer.final_fraction = 0.1  # of the learning rate, at the last step
-  c.optimizer.b1 = 0.9
-  c.optimizer.b2 = 0.99
+  c.optimizer.name = 'adamw'  # or 'sgd'
+  c.optimizer.schedule = 'cosine'  # or 'linear', 'constant', 'vaswani' (inverse square root)
+  c.optimizer.learning_rate = 3e-3  # at the end of the warmup
+  c.optimizer.warmup_steps = 50  # linear
+  c.optimizer.final_fraction = 0.1  # of the learning rate, at the last step of cosine and linear
+  c.optimizer.b1 = 0.9  # of adamw
+  c.optimizer.b2 = 0.99  # of adamw
+  c.optimizer.momentum = placeholder(float)  # of sgd; none unless set
   c.optimizer.weight_decay = 0.1
-  c.optimizer.clip_norm = 1.0
+  c.optimizer.clip_norm = 1.0  # of all gradients together; None, or inf in a command: no limit
+  c.optimizer.clip_value = placeholder(float)  # of each number of a gradient; no limit unless set
+
+  c.checkpoint = ConfigDict()
+  c.checkpoint.keep = 2  # the last so many, every checkpoint_every steps, stay on the disk
+  c.checkpoint.use = 'last'  # the model that is scored at the end and asked; or 'best', 'mean'
+  c.checkpoint.metric = placeholder(str)  # of 'best'; the headline's first metric unless set
+  c.checkpoint.mean_of = placeholder(int)  # of 'mean': averages the parameters of the last so many
 
   c.mesh = ConfigDict()  # devices: the product of these
   c.mesh.data = 1

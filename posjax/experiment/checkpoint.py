@@ -1,22 +1,151 @@
-"""Checkpoints of everything that a run is: parameters, optimizer, step, and the data's place."""
+"""Checkpoints of everything that a run is: parameters, optimizer, step, and the data's place.
+
+A run saves a checkpoint every `checkpoint_every` steps and after its last step: these are its
+*regular* checkpoints. A run that is interrupted saves one more, to resume from; which steps it was
+interrupted after must not change what the run ends with, so that one is never chosen as the best
+and never averaged.
+"""
 
 import contextlib
+import functools
+import math
 from collections import Counter
-from collections.abc import Generator
+from collections.abc import Generator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
+import jax.numpy as jnp
 import orbax.checkpoint as ocp
+from absl import logging
+from ml_collections import ConfigDict
+from orbax.checkpoint.checkpoint_managers import PreservationPolicy
+
+from posjax.experiment.names import check_known
+
+USES = ('last', 'best', 'mean')
+
+
+class Choice(NamedTuple):
+  """Which checkpoints stay on the disk, and which model is scored at the end and asked.
+
+  Attributes:
+    keep: how many of the last regular checkpoints stay. The newest one of all always stays, to
+      resume from, and so does the best one where it is used.
+    every: steps between two regular checkpoints.
+    steps: of the whole run; after the last one there is a regular checkpoint, too.
+    use: 'last': the model after the last step; 'best': that of the regular checkpoint with the best
+      `metric`, the earliest where several are equal; 'mean': the mean of the last `mean_of`.
+    metric: of 'best': the name of a metric on held-out data; '' for other uses.
+    higher: of 'best': whether a higher metric is better.
+    mean_of: of 'mean': how many regular checkpoints are averaged; 0 for other uses.
+  """
+
+  keep: int = 2
+  every: int = 1
+  steps: int = 0
+  use: str = 'last'
+  metric: str = ''
+  higher: bool = False
+  mean_of: int = 0
+
+  def is_regular(self, step: int) -> bool:
+    """Whether a run that is never interrupted saves a checkpoint after this step."""
+    return step % self.every == 0 or step == self.steps
+
+  def needs_metrics(self, step: int) -> bool:
+    """Whether the model after this step must be judged before it is saved."""
+    return self.use == 'best' and self.is_regular(step)
+
+
+class Chosen(NamedTuple):
+  """The state that is scored and asked.
+
+  Attributes:
+    state: a `training.State`.
+    name: which one it is, in words: 'the best checkpoint by loss, after step 10'.
+  """
+
+  state: Any
+  name: str
+
+
+def choose(config: ConfigDict, higher: Mapping[str, bool]) -> Choice:
+  """Reads `config.checkpoint`.
+
+  Args:
+    config: of the run: also its `steps` and `checkpoint_every` are read.
+    higher: the metrics that a run measures on held-out data while it trains, each with whether
+      higher is better; the first is the one that 'best' uses where the config names none.
+
+  Raises:
+    ValueError: if a name is unknown, a number is out of range, a key is set that the chosen use
+      does not read, or the run has fewer checkpoints than are averaged.
+    TypeError: if `config.checkpoint` has a key that there is not.
+  """
+  return _choose(config.steps, config.checkpoint_every, higher, **config.checkpoint)
+
+
+def _choose(
+  steps: int,
+  every: int,
+  higher: Mapping[str, bool],
+  *,
+  keep: int,
+  use: str,
+  metric: str | None,
+  mean_of: int | None,
+) -> Choice:
+  check_known('checkpoint.use', use, USES)
+  for name, value, reader in (('metric', metric, 'best'), ('mean_of', mean_of, 'mean')):
+    if value is not None and use != reader:
+      raise ValueError(
+        f"checkpoint.{name} is for checkpoint.use='{reader}', but got {value!r} with '{use}'."
+      )
+  if keep < 1:
+    raise ValueError(f'checkpoint.keep must be at least 1, but got {keep}.')
+  choice = Choice(keep, every, steps, use)
+  if use == 'best':
+    metric = next(iter(higher)) if metric is None else metric
+    check_known('checkpoint.metric', metric, higher)
+    return choice._replace(metric=metric, higher=higher[metric])
+  if use == 'mean':
+    return choice._replace(mean_of=_checked_mean_of(mean_of, keep, steps, every))
+  return choice
+
+
+def _checked_mean_of(mean_of: int | None, keep: int, steps: int, every: int) -> int:
+  if mean_of is None or mean_of < 1:
+    raise ValueError(
+      "checkpoint.use='mean' needs checkpoint.mean_of of at least 1, how many of the last "
+      f'checkpoints are averaged, but got {mean_of}.'
+    )
+  if mean_of > keep:
+    raise ValueError(
+      f'checkpoint.keep must be at least checkpoint.mean_of, {mean_of}, since only checkpoints on '
+      f'the disk can be averaged, but got {keep}.'
+    )
+  count = -(-steps // every)
+  if mean_of > count:
+    raise ValueError(
+      f'checkpoint.mean_of must be at most {count}, the number of checkpoints that {steps} steps '
+      f'make with one every {every}, but got {mean_of}.'
+    )
+  return mean_of
 
 
 @contextlib.contextmanager
-def manager(folder: Path, keep: int = 2) -> Generator[ocp.CheckpointManager]:
+def manager(folder: Path, choice: Choice) -> Generator[ocp.CheckpointManager]:
   """Opens a folder of checkpoints, and waits for unfinished ones at the end.
 
   A checkpoint that was killed half-way is never picked up.
   """
-  options = ocp.CheckpointManagerOptions(max_to_keep=keep, cleanup_tmp_directories=True)
+  options = ocp.CheckpointManagerOptions(
+    preservation_policy=_Kept(choice),
+    # Orbax writes metrics only where it has a function that ranks them.
+    best_fn=(lambda metrics: metrics[choice.metric]) if choice.use == 'best' else None,
+    cleanup_tmp_directories=True,
+  )
   opened = ocp.CheckpointManager(folder.resolve(), options=options)
   try:
     yield opened
@@ -24,14 +153,45 @@ def manager(folder: Path, keep: int = 2) -> Generator[ocp.CheckpointManager]:
     opened.close()
 
 
-def save(checkpoints: ocp.CheckpointManager, step: int, state: Any, data: Any) -> None:
-  """Saves a tree of arrays and a Grain iterator."""
+class _Kept(PreservationPolicy):
+  """Orbax asks it, after each checkpoint, which ones stay."""
+
+  def __init__(self, choice: Choice):
+    self.choice = choice
+
+  def should_preserve(self, checkpoints, *, context) -> Sequence[bool]:
+    steps = [info.step for info in checkpoints]
+    regular = [step for step in steps if self.choice.is_regular(step)]
+    kept = {*steps[-1:], *regular[-self.choice.keep :]}
+    if self.choice.use == 'best':
+      metrics = {info.step: info.metrics for info in checkpoints if info.step in regular}
+      kept.add(_best(metrics, self.choice))
+    return [step in kept for step in steps]
+
+
+def save(
+  checkpoints: ocp.CheckpointManager,
+  step: int,
+  state: Any,
+  data: Any,
+  metrics: Mapping[str, float] | None = None,
+) -> None:
+  """Saves a tree of arrays and a Grain iterator.
+
+  Args:
+    checkpoints: as from `manager`.
+    step: how many steps have been made.
+    state: the tree of arrays.
+    data: the Grain iterator.
+    metrics: what was measured of the state on held-out data, by name, where its `Choice` needs it.
+  """
   import grain
 
   if checkpoints.latest_step() == step:
     return
   checkpoints.save(
     step,
+    metrics={} if metrics is None else dict(metrics),
     args=ocp.args.Composite(
       state=ocp.args.StandardSave(state), data=grain.checkpoint.CheckpointSave(data)
     ),
@@ -60,35 +220,125 @@ def restore(checkpoints: ocp.CheckpointManager, state: Any, data: Any) -> tuple[
   return step, restored['state']
 
 
-def last(folder: Path, state: Any) -> Any:
-  """The state of the last checkpoint, read while another process may write there.
+def chosen(folder: Path, state: Any, choice: Choice) -> Chosen:
+  """The state that is scored and asked, read while another process may write there.
+
+  For 'mean', the parameters are averaged in float32; all else is that of the newest of the averaged
+  checkpoints.
 
   Args:
     folder: of checkpoints.
-    state: the tree's structure: arrays, or shapes with their shardings.
+    state: a `training.State`: arrays, or shapes with their shardings.
+    choice: as from `choose`.
 
   Raises:
-    FileNotFoundError: if there is none.
-    ValueError: if it holds another tree.
+    FileNotFoundError: if there is no checkpoint.
+    ValueError: if the checkpoints hold another tree, none of them has the metric of 'best', or
+      there are fewer than 'mean' averages.
   """
   if not folder.is_dir():
     raise FileNotFoundError(f'There is no checkpoint yet: {folder} is no folder.')
-  options = ocp.CheckpointManagerOptions(read_only=True)
-  handlers = {'state': ocp.StandardCheckpointHandler()}
-  checkpoints = ocp.CheckpointManager(folder.resolve(), options=options, item_handlers=handlers)
-  with contextlib.closing(checkpoints):
-    step = checkpoints.latest_step()
-    if step is None:
+  with _reader(folder) as checkpoints:
+    steps = sorted(checkpoints.all_steps())
+    if not steps:
       raise FileNotFoundError(f'There is no checkpoint yet in {folder}.')
-    there, here = map(_shapes, (checkpoints.item_metadata(step)['state'].tree, state))
-    if there != here:
-      odd = next(iter((there - here) + (here - there)))
+    wanted = _wanted(checkpoints, steps, choice, folder)
+    states = (_read(checkpoints, step, state, folder) for step in wanted)
+    return Chosen(_mean(states, len(wanted)), _name(choice, wanted))
+
+
+@contextlib.contextmanager
+def _reader(folder: Path) -> Generator[ocp.CheckpointManager]:
+  """Opens a folder of checkpoints that another process may write to."""
+  handlers = {'state': ocp.StandardCheckpointHandler()}
+  verbosity = logging.get_verbosity()
+  logging.set_verbosity(logging.ERROR)  # Orbax warns at length that it only reads, and not all
+  try:
+    options = ocp.CheckpointManagerOptions(read_only=True)
+    opened = ocp.CheckpointManager(folder.resolve(), options=options, item_handlers=handlers)
+    with contextlib.closing(opened):
+      yield opened
+  finally:
+    logging.set_verbosity(verbosity)
+
+
+def _wanted(
+  checkpoints: ocp.CheckpointManager, steps: Sequence[int], choice: Choice, folder: Path
+) -> tuple[int, ...]:
+  """The steps whose states make the chosen one."""
+  if choice.use == 'last':
+    return (steps[-1],)
+  regular = tuple(step for step in steps if choice.is_regular(step))
+  if choice.use == 'mean':
+    if len(regular) < choice.mean_of:
       raise ValueError(
-        f'{folder} holds another model than config.json makes: an array of shape {odd} is in one '
-        'of them alone.'
+        f'The mean of {choice.mean_of} checkpoints was asked for, but {folder} holds '
+        f'{len(regular)}, after steps {", ".join(map(str, regular)) or "none"}.'
       )
-    target = ocp.args.Composite(state=ocp.args.StandardRestore(state))
-    return checkpoints.restore(step, args=target)['state']
+    return regular[-choice.mean_of :]
+  best = _best({step: checkpoints.metrics(step) for step in regular}, choice)
+  if best is None:
+    raise ValueError(
+      f'The checkpoint with the best {choice.metric} was asked for, but no checkpoint in {folder} '
+      f'has a {choice.metric} that is a number.'
+    )
+  return (best,)
+
+
+def _name(choice: Choice, steps: Sequence[int]) -> str:
+  after = ', '.join(map(str, steps))
+  if choice.use == 'mean':
+    return f'the mean of the checkpoints after steps {after}'
+  by = f' by {choice.metric}' if choice.use == 'best' else ''
+  return f'the {choice.use} checkpoint{by}, after step {after}'
+
+
+def _best(metrics: Mapping[int, Mapping[str, Any] | None], choice: Choice) -> int | None:
+  """The step with the best metric, the earliest of equals; None where no step has a finite one."""
+  found = {step: (each or {}).get(choice.metric) for step, each in metrics.items()}
+  finite = {step: value for step, value in found.items() if value is not None}
+  finite = {step: value for step, value in finite.items() if math.isfinite(value)}
+  sign = -1 if choice.higher else 1
+  return min(finite, key=lambda step: (sign * finite[step], step), default=None)
+
+
+def _read(checkpoints: ocp.CheckpointManager, step: int, state: Any, folder: Path) -> Any:
+  there, here = map(_shapes, (checkpoints.item_metadata(step)['state'].tree, state))
+  if there != here:
+    odd = next(iter((there - here) + (here - there)))
+    raise ValueError(
+      f'{folder} holds another model than config.json makes: an array of shape {odd} is in one '
+      'of them alone.'
+    )
+  target = ocp.args.Composite(state=ocp.args.StandardRestore(state))
+  return checkpoints.restore(step, args=target)['state']
+
+
+def _mean(states: Generator[Any], count: int) -> Any:
+  """The last state, with the mean of the parameters of all; two states are in memory at once."""
+  newest = next(states)
+  if count == 1:
+    return newest
+  total = _wide(newest.params)
+  for newest in states:
+    total = _sum(total, newest.params)
+  return newest._replace(params=_divided(total, newest.params, count))
+
+
+@jax.jit  # arrays that are spread over processes are computed with in jitted functions alone
+def _wide(params: Any) -> Any:
+  """At least float32."""
+  return jax.tree.map(lambda leaf: leaf.astype(jnp.promote_types(leaf.dtype, jnp.float32)), params)
+
+
+@jax.jit
+def _sum(total: Any, params: Any) -> Any:
+  return jax.tree.map(jnp.add, total, _wide(params))
+
+
+@functools.partial(jax.jit, static_argnames='count')
+def _divided(total: Any, like: Any, count: int) -> Any:
+  return jax.tree.map(lambda leaf, old: (leaf / count).astype(old.dtype), total, like)
 
 
 def _shapes(tree: Any) -> Counter[tuple[int, ...]]:

@@ -16,6 +16,16 @@ from posjax.experiment.tasks import Batch, Task
 MEANS = ('loss', 'accuracy', 'token_accuracy', 'greedy_accuracy', 'greedy_token_accuracy')
 
 
+def higher(task: Task) -> dict[str, bool]:
+  """The metrics that a run measures while it trains, and whether higher is better; headline first.
+
+  Args:
+    task: of the run.
+  """
+  known = {'accuracy': True, 'token_accuracy': True}
+  return {**known, 'loss': False} if task.exact else {'loss': False, **known}
+
+
 class Score(NamedTuple):
   """One length's result.
 

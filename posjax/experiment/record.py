@@ -10,6 +10,8 @@ from typing import Any
 
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
+from posjax.experiment.config_keys import completed
+
 VOCABULARY = 'vocabulary.json'
 
 
@@ -66,7 +68,7 @@ def check_workdir(config: str, workdir: Path) -> None:
   path = workdir / 'config.json'
   if not path.exists():
     return
-  there, here = json.loads(path.read_text()), json.loads(config)
+  there, here = completed(json.loads(path.read_text())), completed(json.loads(config))
   differ = [key for key in sorted({*there, *here}) if there.get(key) != here.get(key)]
   if differ:
     raise ValueError(

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from flax import nnx
 
-from posjax.experiment.data.streams import held_out_streams, steps_per_epoch, streams
+from posjax.experiment.data.text.streams import held_out_streams, steps_per_epoch, streams
 from posjax.experiment.tasks import Recurrence
 from posjax.scheme import Scheme
 

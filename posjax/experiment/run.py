@@ -12,7 +12,7 @@ from ml_collections import ConfigDict
 
 import posjax
 from posjax.experiment import checkpoint, optimizer, report, sharding, training
-from posjax.experiment.evaluation import Score, check_first, evaluate
+from posjax.experiment.evaluation import Score, check_first, evaluate, higher
 from posjax.experiment.interrupt import interrupts
 from posjax.experiment.record import (
   VOCABULARY,
@@ -73,6 +73,7 @@ def setup(config: ConfigDict, workdir: str | Path, schemes: Sequence[posjax.Sche
       raise ValueError(f'{key} must be at least 1 step, but got {config[key]}.')
   transform = optimizer.make(config.steps, **config.optimizer)
   task = make_task(config, workdir, schemes)
+  checkpoint.choose(config, higher(task))  # refuses what it cannot do before anything is trained
   graph, state = training.create(task, transform, mesh, config.seed)
   step = training.make_step(task, graph, transform, config.seed, mesh)
   data = iter(task.train_batches(jax.process_index(), jax.process_count()))
@@ -99,7 +100,8 @@ def run(prepared: Setup) -> Result | None:
     write_json(workdir / VOCABULARY, task.vocabulary)
   write_json(workdir / 'config.json', json.loads(config.to_json_best_effort()))
   report.introduce(task, config.scheme, state.params, workdir)
-  with checkpoint.manager(workdir / 'checkpoints') as checkpoints, interrupts() as stopped:
+  choice = checkpoint.choose(config, higher(task))
+  with checkpoint.manager(workdir / 'checkpoints', choice) as checkpoints, interrupts() as stopped:
     start, state = checkpoint.restore(checkpoints, state, data)
     with Record(workdir, start) as record, Bar(start, config.steps, task.unit) as bar:
       if start:
@@ -115,18 +117,27 @@ def run(prepared: Setup) -> Result | None:
           record.write(done, **values)
           bar.update(done, values)
           clock, tokens = time.monotonic(), 0
+        score = None
         if done % config.eval_every == 0 and done < config.steps:
           score = judge(prepared, state, task.lengths[0])
           record.write(done, eval_loss=score.loss, eval_accuracy=score.accuracy)
           bar.say(f'step {done:>6}: held out {report.stated(task, score.loss)}')
           clock, tokens = time.monotonic(), 0
         stopping = stopped()  # read once a step: a signal may come at any moment
-        if stopping or done % config.checkpoint_every == 0 or done == config.steps:
-          checkpoint.save(checkpoints, done, state, data)
+        if stopping or choice.is_regular(done):
+          metrics = None
+          if choice.needs_metrics(done):
+            score = score or judge(prepared, state, task.lengths[0])
+            metrics = {name: getattr(score, name) for name in higher(task)}
+            clock, tokens = time.monotonic(), 0
+          checkpoint.save(checkpoints, done, state, data, metrics)
         if stopping and done < config.steps:
           checkpoints.wait_until_finished()
           bar.say(f'stopped after step {done}, and saved: the same command resumes')
           return None
+  if choice.use != 'last':  # that one is in memory
+    state, name = checkpoint.chosen(workdir / 'checkpoints', state, choice)
+    print(f'scored and asked: {name}')
   return finish(prepared, state)
 
 

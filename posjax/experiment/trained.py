@@ -8,11 +8,13 @@ from flax import nnx
 from ml_collections import ConfigDict
 
 from posjax.experiment import checkpoint, optimizer, sharding, training
+from posjax.experiment.config_keys import completed
+from posjax.experiment.evaluation import higher
 from posjax.experiment.tasks import Task
 
 
 def read_config(workdir: Path) -> ConfigDict:
-  """The config of the run in a folder.
+  """The config of the run in a folder, with the keys that an earlier version did not have.
 
   Raises:
     FileNotFoundError: if there is none.
@@ -21,11 +23,13 @@ def read_config(workdir: Path) -> ConfigDict:
   if not path.is_file():
     what = 'holds no run of train.py' if workdir.is_dir() else 'is no folder'
     raise FileNotFoundError(f'{workdir} {what}: there is no {path.name}.')
-  return ConfigDict(_tuples(json.loads(path.read_text())))
+  return ConfigDict(_tuples(completed(json.loads(path.read_text()))))
 
 
 def restore(workdir: Path, config: ConfigDict, task: Task) -> tuple[Any, nnx.State]:
-  """The structure and the state of the last model, which `nnx.merge` puts together.
+  """The structure and the state of the model to ask, which `nnx.merge` puts together.
+
+  It is the one that `config.checkpoint` chooses, of the checkpoints that there are by now.
 
   Args:
     workdir: a folder of train.py, which may still be training.
@@ -34,11 +38,13 @@ def restore(workdir: Path, config: ConfigDict, task: Task) -> tuple[Any, nnx.Sta
 
   Raises:
     FileNotFoundError: if there is no checkpoint yet.
-    ValueError: if the checkpoint is of another model than the config's.
+    ValueError: if the checkpoint is of another model than the config's, or there is none yet, or
+      there are too few, that can be chosen.
   """
   transform = optimizer.make(config.steps, **config.optimizer)
   graph, state = training.create(task, transform, sharding.make_mesh(), config.seed)
-  state = checkpoint.last(workdir / 'checkpoints', state)
+  choice = checkpoint.choose(config, higher(task))
+  state, _ = checkpoint.chosen(workdir / 'checkpoints', state, choice)
   return graph, nnx.merge_state(state.params, state.rest)
 
 

@@ -11,8 +11,8 @@ from flax import nnx
 import posjax
 from configs import algorithmic_paper, chomsky, chomsky_paper, default, scan
 from posjax.experiment import sharding
-from posjax.experiment.data import catalogue, synthetic
-from posjax.experiment.data.framing import DECODER
+from posjax.experiment.data.questions import catalogue, synthetic
+from posjax.experiment.data.questions.framing import DECODER
 from posjax.experiment.evaluation import evaluate, unseen
 from posjax.experiment.report import results
 from posjax.experiment.tasks import get_task
@@ -196,7 +196,7 @@ def test_an_encoder_shows_a_question_an_answer_and_the_right_one():
 @pytest.mark.parametrize(
   ('changes', 'message'),
   [
-    ({'data': 'synthetic:bucket_sorted'}, "did you mean 'bucket_sort'"),
+    ({'data': 'synthetic:bucket_sorted'}, "did you mean 'synthetic:bucket_sort'"),
     ({'data': 'synthetic:solve_equation', 'shortest': 2}, 'begins at length 3, but shortest is 2'),
     ({'shortest': 0}, 'begins at length 1, but shortest is 0'),
     ({'shortest': 5}, 'shortest <= longest, but got 5, 4'),
@@ -207,7 +207,8 @@ def test_an_encoder_shows_a_question_an_answer_and_the_right_one():
     ({'eval_factors': (), 'eval_lengths': (4, 6, 6)}, 'must rise from 4'),
     ({'eval_examples': 0}, 'eval_examples must be at least 1, but got 0'),
     ({'data': 'synthetic:copy_unique', 'longest': 100}, '128 keys, too few for 200 symbols'),
-    ({'data': 'synthetic:'}, 'or file:PATH, but got'),
+    ({'data': 'synthetic:'}, "Unknown questions 'synthetic:'. There are: .*sort, .*, file:PATH"),
+    ({'data': 'file:'}, "Unknown questions 'file:'; did you mean 'file:PATH'"),
     ({'model': ENCODER, 'greedy': True}, 'greedy needs a causal model'),
     ({'model': ENCODER, 'data': 'file:x'}, 'empty places would tell: it needs a causal model'),
   ],

@@ -8,7 +8,7 @@ from flax import nnx
 
 import posjax
 from posjax.experiment import sharding
-from posjax.experiment.data.pipeline import windows
+from posjax.experiment.data.text.pipeline import windows
 from posjax.experiment.evaluation import evaluate
 from posjax.experiment.losses import mean_loss, next_token
 from posjax.experiment.tasks import get_task
@@ -124,8 +124,11 @@ def test_rows_that_fill_up_a_batch_for_many_devices_count_for_nothing():
 @pytest.mark.parametrize(
   ('changes', 'message'),
   [
-    ({'data': 'python_docs'}, 'reads synthetic:addition, .*, but got .python_docs'),
-    ({'data': 'synthetic:revers'}, "did you mean 'reverse'"),
+    (
+      {'data': 'python_docs'},
+      "Unknown questions 'python_docs'. There are: synthetic:addition, .*, file:PATH",
+    ),
+    ({'data': 'synthetic:revers'}, "did you mean 'synthetic:reverse'"),
     ({'shortest': 5}, 'shortest <= longest, but got 5, 4'),
     ({'eval_factors': (2,)}, 'eval_factors must begin with 1'),
   ],

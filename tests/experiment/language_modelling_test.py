@@ -13,7 +13,7 @@ from flax import nnx
 import posjax
 from configs import default
 from posjax.experiment import sharding
-from posjax.experiment.data import files
+from posjax.experiment.data.text import files
 from posjax.experiment.evaluation import evaluate
 from posjax.experiment.report import results, stated
 from posjax.experiment.tasks import get_task

@@ -170,7 +170,7 @@ def test_a_checkpoint_holds_what_is_remembered_and_the_place_in_the_streams(text
   interrupted = prepared._replace(data=data())
   begun, state = steps(interrupted, 4, begin)
   again = data()
-  with checkpoint.manager(tmp_path / 'kept') as kept:
+  with checkpoint.manager(tmp_path / 'kept', checkpoint.Choice()) as kept:
     checkpoint.save(kept, 4, state, interrupted.data)
     kept.wait_until_finished()
     step, state = checkpoint.restore(kept, unused, again)

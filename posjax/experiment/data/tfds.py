@@ -1,4 +1,8 @@
-"""Text from TensorFlow Datasets, read without TensorFlow: `tfds:NAME`."""
+"""TensorFlow Datasets, read without TensorFlow: what the readers of `tfds:NAME` share.
+
+Nothing is ever downloaded here: without a network that would hang for minutes. The data must have
+been prepared as array_record, under `TFDS_DATA_DIR` or `~/tensorflow_datasets`.
+"""
 
 import difflib
 import importlib
@@ -7,38 +11,20 @@ import re
 from types import ModuleType
 from typing import Any
 
-_HELD_OUT = ('validation', 'test')
 # Builders inside the wheel are known only once their package is imported (glue, wmt16_translate).
 _PACKAGES = ('text', 'translate', 'question_answering', 'summarization', 'text_simplification')
 
 
-def read(name: str) -> tuple[tuple[bytes, ...], tuple[bytes, ...]]:
-  """Reads the train split, and the validation (or else test) split as held out text.
-
-  Nothing is ever downloaded here: without a network that would hang for minutes. The data must have
-  been prepared as array_record, under `TFDS_DATA_DIR` or `~/tensorflow_datasets`.
+def open_builder(dataset: str) -> Any:
+  """The builder of a data set.
 
   Args:
-    name: what `tfds.builder` takes, such as `tiny_shakespeare` or `imdb_reviews/plain_text`; with
-      `#FEATURE` appended, such as `glue/sst2#sentence`, that feature instead of `text`.
-
-  Returns:
-    Documents to train on and documents held out: an example each, in the order of the files, empty
-    ones left out. Everything is in memory at once (lm1b: about 4 GB).
+    dataset: what `tfds.builder` takes, such as `tiny_shakespeare` or `imdb_reviews/plain_text`.
 
   Raises:
     ImportError: tensorflow_datasets is not installed.
-    ValueError: there is no such data set, configuration, feature or split.
-    FileNotFoundError: the data was not prepared as array_record; the message says how to.
+    ValueError: there is no such data set or configuration.
   """
-  dataset, _, feature = name.partition('#')
-  builder = open_builder(dataset)
-  train = _documents(builder, dataset, ('train',), feature or 'text')
-  return train, _documents(builder, dataset, _HELD_OUT, feature or 'text')
-
-
-def open_builder(dataset: str) -> Any:
-  """The builder of a data set; raises as `read` does."""
   datasets = library()
   try:
     return datasets.builder(dataset)
@@ -65,22 +51,18 @@ def library() -> ModuleType:
   return importlib.import_module('tensorflow_datasets')
 
 
-def _documents(
-  builder: Any, dataset: str, splits: tuple[str, ...], feature: str
-) -> tuple[bytes, ...]:
-  features = builder.info.features
-  if feature not in features:
-    raise ValueError(
-      f'tfds:{dataset} has no feature {feature!r}: name one of {", ".join(sorted(features))} '
-      f'as tfds:{dataset}#FEATURE.'
-    )
-  source = examples(builder, dataset, splits)
-  texts = (_to_bytes(source[i][feature], dataset, feature) for i in range(len(source)))
-  return tuple(text for text in texts if text)
-
-
 def examples(builder: Any, dataset: str, splits: tuple[str, ...]) -> Any:
-  """The examples of the first of these splits that there is; raises as `read` does."""
+  """The examples of the first of these splits that there is.
+
+  Args:
+    builder: of `open_builder`.
+    dataset: its name, for errors.
+    splits: names of splits.
+
+  Raises:
+    ValueError: there is none of these splits.
+    FileNotFoundError: the data was not prepared as array_record; the message says how to.
+  """
   # as_data_source is asked rather than is_prepared(): it alone knows the formats that it can read.
   for split in splits:
     try:
@@ -100,14 +82,4 @@ def _how_to_prepare(builder: Any, dataset: str) -> str:
   return (
     f'tfds:{dataset} is not prepared as array_record in {builder.data_path}: where there is a '
     f"network, run tfds.builder({dataset!r}, file_format='array_record').download_and_prepare()."
-  )
-
-
-def _to_bytes(text: Any, dataset: str, feature: str) -> bytes:
-  if isinstance(text, str):
-    return text.encode()
-  if isinstance(text, bytes):
-    return text
-  raise ValueError(
-    f'Feature {feature!r} of tfds:{dataset} should be text, but is {type(text).__name__}.'
   )

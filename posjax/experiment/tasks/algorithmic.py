@@ -20,8 +20,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from posjax.experiment.data import questions, synthetic
-from posjax.experiment.data.framing import BOS, DECODER, ENCODER, EOS, MARKS, SEP
+from posjax.experiment.data import questions
+from posjax.experiment.data.questions.framing import BOS, DECODER, ENCODER, EOS, MARKS, SEP
 from posjax.experiment.generate import generate
 from posjax.experiment.losses import next_token
 from posjax.experiment.models.transformer import Transformer
@@ -50,8 +50,9 @@ def task(
     model: arguments of `Transformer`; `causal` makes it a decoder.
     seed: of the questions.
     batch_size: questions per step, all hosts together.
-    data: 'synthetic:NAME', a name of `posjax.experiment.data.synthetic`; or 'file:PATH', questions
-      and answers as in `posjax.experiment.data.pairs`, where a length is that of the answer.
+    data: 'synthetic:NAME', a name of `posjax.experiment.data.questions.catalogue`; or 'file:PATH',
+      questions and answers as in `posjax.experiment.data.questions.pairs`, where a length is that
+      of the answer.
     shortest: the shortest training length, as the algorithm counts it; None: the shortest there is.
     longest: the longest, N.
     eval_factors: evaluation lengths, in longest training lengths; 1 first. () for the next but one.
@@ -66,29 +67,19 @@ def task(
     FileNotFoundError: if there is no file.
   """
   causal = model.get('causal', True)
-  kind, _, name = data.partition(':')
-  sizes = {
-    'seed': seed,
-    'shortest': shortest,
-    'longest': longest,
-    'eval_factors': eval_factors,
-    'eval_lengths': eval_lengths,
-  }
   if greedy and not causal:
     raise ValueError('An encoder says all at once: greedy needs a causal model.')
   if eval_examples < 1:
     raise ValueError(f'eval_examples must be at least 1, but got {eval_examples}.')
-  if kind == 'synthetic' and name:
-    asked = questions.generated(name, DECODER if causal else ENCODER, **sizes)
-  elif kind == 'file' and name and causal:
-    asked = questions.from_file(name, **sizes)
-  elif kind == 'file' and name:
-    raise ValueError(
-      'Answers of a file vary in length, which empty places would tell: it needs a causal model.'
-    )
-  else:
-    known = ', '.join(f'synthetic:{each}' for each in synthetic.names())
-    raise ValueError(f'The algorithmic task reads {known} or file:PATH, but got {data!r}.')
+  asked = questions.read(
+    data,
+    DECODER if causal else ENCODER,
+    seed=seed,
+    shortest=shortest,
+    longest=longest,
+    eval_factors=eval_factors,
+    eval_lengths=eval_lengths,
+  )
   rows = min(batch_size, eval_examples)
 
   def eval_batches(length):

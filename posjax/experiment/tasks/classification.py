@@ -15,9 +15,9 @@ import numpy as np
 import optax
 from flax import nnx
 
-from posjax.experiment.data import bucketed, labelled, words
+from posjax.experiment.data import labelled, words
 from posjax.experiment.data import vectors as word_vectors
-from posjax.experiment.data.labelled import Example
+from posjax.experiment.data.labelled import Example, bucketed
 from posjax.experiment.models.classifier import Classifier
 from posjax.experiment.tasks import Batch, Losses, Task
 from posjax.scheme import PRNGKey, Scheme

@@ -25,10 +25,10 @@ import numpy as np
 from flax import nnx
 
 import posjax
-from posjax.experiment.data.corpus import Corpus, held_out_windows, named, read
-from posjax.experiment.data.pipeline import batches
-from posjax.experiment.data.streams import join
-from posjax.experiment.data.vocabulary import Vocabulary
+from posjax.experiment.data.text.corpus import Corpus, held_out_windows, named, read
+from posjax.experiment.data.text.pipeline import batches
+from posjax.experiment.data.text.streams import join
+from posjax.experiment.data.text.vocabulary import Vocabulary
 from posjax.experiment.generate import generate
 from posjax.experiment.losses import next_token
 from posjax.experiment.models.complex_transformer import ComplexTransformer
@@ -79,7 +79,7 @@ def task(
     model: arguments of `Transformer`.
     seed: of the data's order.
     batch_size: rows per step, all hosts together.
-    data: what `get_text` reads, as 'python_docs', 'file:PATH' or 'tfds:NAME'.
+    data: what `posjax.experiment.data.text` reads, as 'python_docs', 'file:PATH' or 'tfds:NAME'.
     length: tokens per training row.
     eval_factors: evaluation lengths, in training lengths; 1 first, each a divisor of the largest.
     eval_tokens: held-out tokens to score: the same ones at each length, with more or less context.

@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 
-from posjax.experiment.data import get_text, tfds
+from posjax.experiment.data import tfds
+from posjax.experiment.data.text import read
 
 tensorflow_datasets = pytest.importorskip('tensorflow_datasets')
 
@@ -25,7 +26,7 @@ def _invented():
   'name', ['tiny_shakespeare', 'lm1b', 'imdb_reviews/plain_text', 'glue/sst2#sentence']
 )
 def test_examples_are_documents(name):
-  text = get_text(f'tfds:{name}')
+  text = read(f'tfds:{name}')
   assert text.name == f'tfds:{name}'
   assert len(text.train) == 7
   assert len(text.held_out) == 7
@@ -35,9 +36,9 @@ def test_examples_are_documents(name):
 @pytest.mark.usefixtures('_invented')
 def test_a_feature_that_is_missing_or_no_text_is_an_error_that_names_it():
   with pytest.raises(ValueError, match="no feature 'text': name one of idx, label, sentence as"):
-    get_text('tfds:glue/sst2')
+    read('tfds:glue/sst2')
   with pytest.raises(ValueError, match="Feature 'label' of tfds:glue/sst2 should be text, but"):
-    get_text('tfds:glue/sst2#label')
+    read('tfds:glue/sst2#label')
 
 
 @pytest.mark.usefixtures('_nothing_prepared')
@@ -45,7 +46,7 @@ def test_what_was_not_prepared_is_an_error_that_says_how_to(tmp_path):
   with pytest.raises(
     FileNotFoundError, match='tfds:lm1b is not prepared as array_record'
   ) as caught:
-    get_text('tfds:lm1b')
+    read('tfds:lm1b')
   assert "tfds.builder('lm1b', file_format='array_record').download_and_prepare()" in str(
     caught.value
   )
@@ -61,7 +62,7 @@ def test_what_was_not_prepared_is_an_error_that_says_how_to(tmp_path):
 )
 def test_an_unknown_data_set_is_an_error_of_one_line(name, message):
   with pytest.raises(ValueError, match=message) as caught:
-    get_text(f'tfds:{name}')
+    read(f'tfds:{name}')
   assert '\n' not in str(caught.value)
 
 
@@ -70,7 +71,7 @@ def test_without_the_library_the_error_says_what_to_install(monkeypatch):
   with pytest.raises(
     ImportError, match=r"needs tensorflow_datasets: pip install 'posjax\[train\]'"
   ):
-    get_text('tfds:lm1b')
+    read('tfds:lm1b')
 
 
 def poems(folder, splits, file_format='array_record'):
@@ -102,10 +103,10 @@ def poems(folder, splits, file_format='array_record'):
 def test_a_prepared_data_set_is_read_from_its_files(tmp_path, held_out):
   pytest.importorskip('array_record')
   poems(tmp_path, {'train': 4, held_out: 3})
-  text = get_text('tfds:poems')
+  text = read('tfds:poems')
   assert sorted(text.train) == [b'train 1', b'train 2', b'train 3']  # the empty one is left out
   assert sorted(text.held_out) == [f'{held_out} {index}'.encode() for index in (1, 2)]
-  assert get_text('tfds:poems') == text
+  assert read('tfds:poems') == text
 
 
 @pytest.mark.usefixtures('_nothing_prepared')
@@ -113,4 +114,4 @@ def test_a_data_set_without_a_split_to_hold_out_is_an_error(tmp_path):
   pytest.importorskip('array_record')
   poems(tmp_path, {'train': 4, 'unsupervised': 3})
   with pytest.raises(ValueError, match='named validation or test, but has train, unsupervised'):
-    get_text('tfds:poems')
+    read('tfds:poems')

@@ -5,7 +5,7 @@ import itertools
 import numpy as np
 import pytest
 
-from posjax.experiment.data import pipeline
+from posjax.experiment.data.text import pipeline
 
 DOCUMENTS = tuple(
   bytes([97 + index]) * (3 * index) + f'<{index}>'.encode() * index for index in range(1, 24)

@@ -6,8 +6,8 @@ import itertools
 import numpy as np
 import pytest
 
-from posjax.experiment.data import bucketed
-from posjax.experiment.data.bucketed import Text
+from posjax.experiment.data.labelled import bucketed
+from posjax.experiment.data.labelled.bucketed import Text
 
 WIDTHS = (2, 4, 8)
 

@@ -11,7 +11,7 @@ first in `odds_first`, against the paper.
 
 Example:
   >>> import numpy as np
-  >>> from posjax.experiment.data import context_sensitive
+  >>> from posjax.experiment.data.questions import context_sensitive
   >>> prompt, answer = context_sensitive.odds_first(np.random.default_rng(0), length=5)
   >>> answer == prompt[0::2] + prompt[1::2]
   True
@@ -21,7 +21,7 @@ import math
 
 import numpy as np
 
-from posjax.experiment.data.algorithms import check_length, uniform
+from posjax.experiment.data.questions.algorithms import check_length, uniform
 
 BITS = ('0', '1')
 BUCKETS = tuple('01234')

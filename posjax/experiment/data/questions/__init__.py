@@ -1,4 +1,8 @@
-"""Questions to learn from and questions to be judged on, generated or from a file."""
+"""Questions to learn from and questions to be judged on: `synthetic:NAME` or `file:PATH`.
+
+Here belongs what only questions with answers need: the algorithms that make them, files of them,
+and the frames that put a question and its answer into a row of tokens.
+"""
 
 import zlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -6,9 +10,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from posjax.experiment.data import pairs as pairs_of
-from posjax.experiment.data import synthetic
-from posjax.experiment.data.framing import DECODER, MARKS, Form, Row
+from posjax.experiment.data.expression import parse
+from posjax.experiment.data.questions import pairs as pairs_of
+from posjax.experiment.data.questions import synthetic
+from posjax.experiment.data.questions.framing import DECODER, ENCODER, MARKS, Form, Row
+
+FORMS = (*(f'synthetic:{name}' for name in synthetic.names()), 'file:PATH')
 
 _HELD_OUT = 1_000_003  # added to the seed: evaluation draws other questions than training
 _WIDTHS = 64  # rows of many lengths are padded to few widths, so that few programs are compiled
@@ -31,6 +38,50 @@ class Questions(NamedTuple):
   train: Callable[[int, int, int], Any]
   lengths: tuple[int, ...]
   judged: Callable[[int, int, int], Iterable[Row]]
+
+
+def read(
+  expression: str,
+  form: Form,
+  *,
+  seed: int,
+  shortest: int | None,
+  longest: int,
+  eval_factors: Sequence[int],
+  eval_lengths: Sequence[int],
+) -> Questions:
+  """The questions that one line names.
+
+  Args:
+    expression: 'synthetic:NAME', a name of `questions.catalogue`; or 'file:PATH', questions and
+      answers as in `questions.pairs`, where a length is that of the answer.
+    form: how questions are framed: `framing.DECODER` or `framing.ENCODER`.
+    seed: of generated questions.
+    shortest: the shortest training length; None: the shortest there is.
+    longest: the longest training length.
+    eval_factors: lengths to judge, in longest training lengths, 1 first; or none.
+    eval_lengths: lengths to judge, rising from the longest training length; or none.
+
+  Raises:
+    ValueError: if a number is out of range, the algorithm is unknown, a line of a file is none, or
+      the expression has none of these forms.
+    FileNotFoundError: if there is no file.
+  """
+  kind, name = parse('questions', expression, FORMS)
+  sizes = {
+    'seed': seed,
+    'shortest': shortest,
+    'longest': longest,
+    'eval_factors': eval_factors,
+    'eval_lengths': eval_lengths,
+  }
+  if kind == 'synthetic':
+    return generated(name, form, **sizes)
+  if form is ENCODER:
+    raise ValueError(
+      'Answers of a file vary in length, which empty places would tell: it needs a causal model.'
+    )
+  return from_file(name, **sizes)
 
 
 def lengths_to_judge(

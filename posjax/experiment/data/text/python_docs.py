@@ -1,7 +1,7 @@
 """The text that every Python installation carries: its language reference and standard library.
 
 About 8 MB of English and code that need no download, so the first command of a new user runs.
-It differs between Python versions: compare runs by the SHA-256 that `get_text` reports.
+It differs between Python versions: compare runs by the SHA-256 that `text.read` reports.
 """
 
 import hashlib

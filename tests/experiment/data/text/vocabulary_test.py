@@ -6,8 +6,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from posjax.experiment.data import vocabulary
-from posjax.experiment.data.vocabulary import learn, restore
+from posjax.experiment.data.text import vocabulary
+from posjax.experiment.data.text.vocabulary import learn, restore
 
 REAL = Path(__file__).parents[4] / 'shared' / 'data'
 PLAIN = 'to be or not to be\n\n  that is\tthe question é 漢\r\n'

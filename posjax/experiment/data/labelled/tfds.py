@@ -10,7 +10,8 @@ Example = tuple[str, str, str]
 def read(name: str) -> tuple[list[Example], list[Example]]:
   """Reads the train split, and the validation split where there is one.
 
-  The test split is never read: it stays unseen. Nothing is downloaded, see `tfds.read`.
+  The test split is never read: it stays unseen. Nothing is ever
+  downloaded; `posjax.experiment.data.tfds` says where the data must be.
 
   Args:
     name: what `tfds.builder` takes, such as `glue/sst2`; with `#FEATURE`, or `#FEATURE+FEATURE`,

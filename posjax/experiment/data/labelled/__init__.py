@@ -1,18 +1,20 @@
-"""Texts with labels: `file:PATH`, `tfds:NAME` or `synthetic:order`, and cuts of them by a hash."""
+"""Texts with labels: `file:PATH`, `tfds:NAME` or `synthetic:order`, and cuts of them by a hash.
 
-import difflib
+Here belongs what only texts with one label each need: the readers of each form, cross-validation,
+and batches whose rows have few widths.
+"""
+
 import hashlib
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import NamedTuple
 
-from posjax.experiment.data import fingerprint, labelled_tfds, order
-from posjax.experiment.data.files import HELD_OUT, TRAIN
-from posjax.experiment.data.lines import lines
+from posjax.experiment.data.expression import parse
+from posjax.experiment.data.fingerprint import fingerprint
+from posjax.experiment.data.labelled import files, order, tfds
 from posjax.experiment.data.words import split
 
 CUT = 10  # where nothing is held out, one text in ten is
-_FORMS = ('file:PATH', 'tfds:NAME', 'synthetic:order')
+FORMS = ('file:PATH', 'tfds:NAME', 'synthetic:order')
 
 
 class Example(NamedTuple):
@@ -50,8 +52,8 @@ def read(expression: str, folds: int = 0, fold: int = 0) -> Labelled:
   Args:
     expression: `file:PATH`, a file of `label<TAB>text` lines in UTF-8, or a folder with one such
       file whose name begins with `train.` and perhaps one with `dev.`, `val.`, `valid.` or
-      `validation.` (no other dot but that of the ending); `tfds:NAME`, see `labelled_tfds`; or
-      `synthetic:order`, see `order`.
+      `validation.` (no other dot but that of the ending); `tfds:NAME`, see `labelled.tfds`; or
+      `synthetic:order`, see `labelled.order`.
     folds: cross-validation: all texts together, train and dev, are cut into so many parts. 0: what
       is held out already is; and where nothing is, one text in ten.
     fold: the part to hold out, in [0, folds); 0 where there are no folds.
@@ -84,53 +86,15 @@ def fold_of(text: str, folds: int) -> int:
 
 
 def _both(expression: str) -> tuple[list[Example], list[Example]]:
-  kind, _, name = expression.partition(':')
-  if kind == 'file' and name:
-    return _files(Path(name).expanduser())
-  if kind == 'tfds' and name:
-    made = labelled_tfds.read(name)
-  elif expression == 'synthetic:order':
-    made = order.examples()
+  kind, argument = parse('labelled texts', expression, FORMS)
+  if kind == 'file':
+    found = files.read(argument)
+  elif kind == 'tfds':
+    found = tfds.read(argument)
   else:
-    near = difflib.get_close_matches(expression, _FORMS, n=1)
-    hint = f' did you mean {near[0]!r}?' if near else ''
-    raise ValueError(
-      f'Unknown labelled texts {expression!r};{hint} There are: {", ".join(_FORMS)}.'
-    )
-  train, held_out = ([Example(*each) for each in part] for part in made)
+    found = order.examples()
+  train, held_out = ([Example(*each) for each in part] for part in found)
   return train, held_out
-
-
-def _files(path: Path) -> tuple[list[Example], list[Example]]:
-  if path.is_file():
-    return _lines(path), []
-  if not path.is_dir():
-    raise FileNotFoundError(f'file:PATH expects a file or a folder, but nothing is at {path}.')
-  train, held_out = _named(path, TRAIN), _named(path, HELD_OUT)
-  if train is None:
-    names = ', '.join(sorted(each.name for each in path.iterdir())) or 'nothing'
-    raise FileNotFoundError(f'The folder {path} should hold a train.tsv, but holds {names}.')
-  return _lines(train), [] if held_out is None else _lines(held_out)
-
-
-def _named(folder: Path, stems: frozenset[str]) -> Path | None:
-  """The one file of such a name; None where there is none."""
-  files = sorted(path for path in folder.iterdir() if path.is_file() and path.stem in stems)
-  if len(files) > 1:
-    names = ' and '.join(path.name for path in files)
-    raise ValueError(f'The folder {folder} should hold one of {names}; or name a file.')
-  return files[0] if files else None
-
-
-def _lines(path: Path) -> list[Example]:
-  return [_example(line, where) for where, line in lines(path, path.read_bytes())]
-
-
-def _example(line: str, where: str) -> Example:
-  label, *texts = line.split('\t')
-  if not label.strip() or len(texts) != 1:
-    raise ValueError(f'{where} should be a label, a tab and a text, but is {line[:80]!r}.')
-  return Example(label.strip(), texts[0], where)
 
 
 def _checked(

@@ -6,7 +6,8 @@ import hashlib
 import numpy as np
 import pytest
 
-from posjax.experiment.data import labelled, order
+from posjax.experiment.data import labelled
+from posjax.experiment.data.labelled import order
 
 tensorflow_datasets = pytest.importorskip('tensorflow_datasets')
 
@@ -115,7 +116,7 @@ def test_a_label_that_training_has_not_is_named(tmp_path):
   [
     ('file:/nowhere', FileNotFoundError, 'nothing is at /nowhere'),
     ('file:', ValueError, "Unknown labelled texts 'file:'; did you mean 'file:PATH'"),
-    ('python_docs', ValueError, "Unknown labelled texts 'python_docs'; There are: file:PATH"),
+    ('python_docs', ValueError, "Unknown labelled texts 'python_docs'. There are: file:PATH"),
     ('synthetic:copy', ValueError, "did you mean 'synthetic:order'"),
   ],
 )

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from posjax.experiment.data.streams import held_out_streams, join, streams
+from posjax.experiment.data.text.streams import held_out_streams, join, streams
 
 TEXT = np.arange(100, 150)  # 50 tokens: 4 streams of 3 segments of 4, and two left over
 

@@ -6,7 +6,7 @@ gives the same question. A length below 1 raises ValueError.
 
 Example:
   >>> import numpy as np
-  >>> from posjax.experiment.data import algorithms
+  >>> from posjax.experiment.data.questions import algorithms
   >>> prompt, answer = algorithms.sort(np.random.default_rng(0), length=5)
   >>> answer == sorted(prompt)
   True

@@ -1,12 +1,12 @@
 """Every algorithm by its name, with what is needed to frame and print its questions."""
 
-import difflib
 from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
 
-from posjax.experiment.data import algorithms, context_free, context_sensitive
+from posjax.experiment.data.questions import algorithms, context_free, context_sensitive
+from posjax.experiment.names import check_known
 
 
 class Algorithm(NamedTuple):
@@ -143,8 +143,5 @@ def get(name: str) -> Algorithm:
   Raises:
     ValueError: there is none of this name.
   """
-  if name not in _ALGORITHMS:
-    close = difflib.get_close_matches(name, _ALGORITHMS, n=1)
-    hint = f' did you mean {close[0]!r}?' if close else ''
-    raise ValueError(f'Unknown algorithm {name!r};{hint} There are: {", ".join(names())}.')
+  check_known('algorithm', name, names())
   return _ALGORITHMS[name]

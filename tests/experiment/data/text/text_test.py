@@ -1,4 +1,4 @@
-"""`get_text`: what each expression reads, and what it says when it cannot."""
+"""`text.read`: what each expression reads, and what it says when it cannot."""
 
 import hashlib
 import importlib.util
@@ -7,16 +7,17 @@ from pathlib import Path
 
 import pytest
 
-from posjax.experiment.data import files, fingerprint, get_text, python_docs
+from posjax.experiment.data.fingerprint import fingerprint
+from posjax.experiment.data.text import files, python_docs, read
 
 
 @pytest.fixture(scope='module')
 def docs():
-  return get_text('python_docs')
+  return read('python_docs')
 
 
 def test_python_docs_is_the_same_on_each_call(docs):
-  assert get_text('python_docs') == docs
+  assert read('python_docs') == docs
   assert docs.name == 'python_docs'
 
 
@@ -80,13 +81,13 @@ def test_one_group_in_twenty_is_held_out():
 def test_python_docs_says_when_the_library_has_no_sources(monkeypatch, tmp_path):
   monkeypatch.setattr(python_docs.sysconfig, 'get_path', lambda name: str(tmp_path))
   with pytest.raises(FileNotFoundError, match=f'{tmp_path} holds none: use file:PATH'):
-    get_text('python_docs')
+    read('python_docs')
 
 
 def test_a_file_is_cut_at_its_last_twentieth(tmp_path):
   content = bytes(range(256)) * 5
   (tmp_path / 'book.txt').write_bytes(content)
-  text = get_text(f'file:{tmp_path}/book.txt')
+  text = read(f'file:{tmp_path}/book.txt')
   assert text.train == (content[:1216],)
   assert text.held_out == (content[1216:],)
 
@@ -109,7 +110,7 @@ def test_a_file_of_two_bytes_gives_one_to_each_side(tmp_path):
 def test_a_folder_is_read_by_the_names_of_its_files(tmp_path, train, held_out):
   for name in (train, held_out, 'test.txt', 'README.md', 'trainer.txt'):
     (tmp_path / name).write_bytes(f'\xff{name}\r\n'.encode('latin-1'))
-  text = get_text(f'file:{tmp_path}')
+  text = read(f'file:{tmp_path}')
   assert text.train == (f'\xff{train}\r\n'.encode('latin-1'),)
   assert text.held_out == (f'\xff{held_out}\r\n'.encode('latin-1'),)
 
@@ -122,7 +123,7 @@ def test_each_of_several_files_is_a_document_in_the_order_of_names(tmp_path):
 
 def test_nothing_at_a_path_is_an_error_with_the_path(tmp_path):
   with pytest.raises(FileNotFoundError, match=f'but nothing is at {tmp_path}/missing'):
-    get_text(f'file:{tmp_path}/missing')
+    read(f'file:{tmp_path}/missing')
 
 
 @pytest.mark.parametrize('name', ['train.txt', 'other.txt', ''])
@@ -131,17 +132,17 @@ def test_a_folder_without_one_of_its_sides_is_an_error_with_its_names(tmp_path, 
     (tmp_path / name).write_text('text')
   side = "'dev' or 'val' or 'valid'" if name == 'train.txt' else "'train'"
   with pytest.raises(FileNotFoundError, match=f'{tmp_path} should .* {side}.* {name or "no file"}'):
-    get_text(f'file:{tmp_path}')
+    read(f'file:{tmp_path}')
 
 
 def test_empty_and_too_short_files_are_errors_with_the_path(tmp_path):
   (tmp_path / 'train.txt').write_text('text')
   (tmp_path / 'dev.txt').touch()
   with pytest.raises(ValueError, match=r'dev\.txt should hold text, but is empty'):
-    get_text(f'file:{tmp_path}')
+    read(f'file:{tmp_path}')
   (tmp_path / 'one').write_text('x')
   with pytest.raises(ValueError, match='one is split in two and needs at least 2 bytes'):
-    get_text(f'file:{tmp_path}/one')
+    read(f'file:{tmp_path}/one')
 
 
 @pytest.mark.parametrize(
@@ -157,8 +158,8 @@ def test_empty_and_too_short_files_are_errors_with_the_path(tmp_path):
   ],
 )
 def test_an_unknown_text_is_an_error_that_names_what_there_is(expression, hint):
-  with pytest.raises(ValueError, match=f"Unknown text '{expression}';.*{hint}"):
-    get_text(expression)
+  with pytest.raises(ValueError, match=rf"Unknown text '{expression}'[.;] {hint}"):
+    read(expression)
 
 
 def test_the_fingerprint_sees_bytes_borders_order_and_sides():

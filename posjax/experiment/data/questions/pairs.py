@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from posjax.experiment.data import fingerprint
+from posjax.experiment.data.fingerprint import fingerprint
 from posjax.experiment.data.lines import lines
 
 _HELD_OUT_ONE_IN = 20

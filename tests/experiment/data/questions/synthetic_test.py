@@ -5,7 +5,7 @@ import itertools
 import numpy as np
 import pytest
 
-from posjax.experiment.data import framing, synthetic
+from posjax.experiment.data.questions import framing, synthetic
 
 LENGTHS = (3, 5, 6)
 WIDTH = 41  # of addition_hints at length 6, and 2 more

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from posjax.experiment.data import algorithms, synthetic
+from posjax.experiment.data.questions import algorithms, synthetic
 
 LENGTHS = (1, 2, 3, 4, 5, 7, 20)
 

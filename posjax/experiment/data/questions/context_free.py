@@ -12,7 +12,7 @@ equation the next digit after a uniform place, where here any digit is as likely
 
 Example:
   >>> import numpy as np
-  >>> from posjax.experiment.data import context_free
+  >>> from posjax.experiment.data.questions import context_free
   >>> prompt, answer = context_free.even_pairs(np.random.default_rng(0), length=5)
   >>> answer == [int(prompt[0] != prompt[-1])]
   True
@@ -22,7 +22,7 @@ import itertools
 
 import numpy as np
 
-from posjax.experiment.data.algorithms import check_length, uniform
+from posjax.experiment.data.questions.algorithms import check_length, uniform
 
 MODULUS = 5
 RESIDUES = tuple('01234')

@@ -6,7 +6,7 @@ import re
 import numpy as np
 import pytest
 
-from posjax.experiment.data import catalogue
+from posjax.experiment.data.questions import catalogue
 
 LENGTHS = (1, 2, 3, 4, 5, 6, 9, 30, 131)
 

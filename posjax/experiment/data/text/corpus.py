@@ -6,9 +6,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from posjax.experiment.data import Text, get_text
-from posjax.experiment.data.pipeline import windows
-from posjax.experiment.data.vocabulary import Vocabulary, learn, restore, to_text
+from posjax.experiment.data import text as texts
+from posjax.experiment.data.text import Text
+from posjax.experiment.data.text.pipeline import windows
+from posjax.experiment.data.text.vocabulary import Vocabulary, learn, restore, to_text
 
 
 class Corpus(NamedTuple):
@@ -36,7 +37,7 @@ def read(
     ValueError: if the text is not UTF-8 where that is needed, or held-out text has what has no
       token; the message begins with the file, if there is one, and the line.
   """
-  text = get_text(data)
+  text = texts.read(data)
   made = restore(stored) if stored else _learned(text, tokens, vocab_size)
   return Corpus(text, made, _spelled(text, made, False), _spelled(text, made, True))
 

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from posjax.experiment.data.catalogue import get, names
-from posjax.experiment.data.framing import BOS, DECODER, EOS, MARKS, PAD, SEP, Form, Row
+from posjax.experiment.data.questions.catalogue import get, names
+from posjax.experiment.data.questions.framing import BOS, DECODER, EOS, MARKS, PAD, SEP, Form, Row
 
 if TYPE_CHECKING:
   import grain

@@ -2,7 +2,7 @@
 
 import pytest
 
-from posjax.experiment.data import pairs
+from posjax.experiment.data.questions import pairs
 
 SCAN = 'walk\tI_WALK\nrun twice\tI_RUN I_RUN\nwalk  twice\tI_WALK I_WALK\n'
 

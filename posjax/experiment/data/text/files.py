@@ -2,6 +2,8 @@
 
 from pathlib import Path
 
+from posjax.experiment.data.splits import HELD_OUT, TRAIN
+
 Documents = tuple[bytes, ...]
 
 # text8 and enwik8 are 100 million bytes: to train on, held out, and to test.
@@ -9,8 +11,6 @@ _MILLIONS = (90, 5, 5)
 _MILLION = 10**6
 _TEXT8 = frozenset(b' abcdefghijklmnopqrstuvwxyz')
 _HELD_OUT_ONE_IN = 20
-TRAIN = frozenset({'train'})
-HELD_OUT = frozenset({'dev', 'val', 'valid', 'validation'})
 
 
 def read(path: str) -> tuple[Documents, Documents]:

@@ -1,0 +1,46 @@
+"""Data is named in one line, `kind:argument`, which each kind of data reads with `parse`."""
+
+from collections.abc import Sequence
+
+from posjax.experiment.names import nearest, refusal
+
+
+def parse(what: str, expression: str, forms: Sequence[str]) -> tuple[str, str]:
+  """Cuts an expression at its first colon, if it has one of the forms that there are.
+
+  Args:
+    what: the kind of data, for the error: 'text'.
+    expression: such as 'file:corpus/train.txt'.
+    forms: what an expression may look like. Without a colon ('python_docs') it is the whole
+      expression; with an argument in capital letters ('file:PATH') any argument may stand there;
+      with one in small letters ('synthetic:order') that one alone.
+
+  Returns:
+    What stands before the colon, and what after it; '' where the form has no colon.
+
+  Raises:
+    ValueError: if the expression has none of these forms.
+
+  Example:
+    >>> parse('text', 'file:a/b.txt', ['python_docs', 'file:PATH'])
+    ('file', 'a/b.txt')
+  """
+  kind, colon, argument = expression.partition(':')
+  for form in forms:
+    name, _, expected = form.partition(':')
+    if expression == form or (kind == name and expected.isupper() and argument):
+      return kind, argument
+  raise ValueError(refusal(what, expression, forms, _meant(kind, colon, expression, forms)))
+
+
+def _meant(kind: str, colon: str, expression: str, forms: Sequence[str]) -> str | None:
+  """The form that was probably meant, as the part before the colon tells."""
+  by_name: dict[str, list[str]] = {}
+  for form in forms:
+    by_name.setdefault(form.partition(':')[0] + colon, []).append(form)
+  near = nearest(kind + colon, by_name)
+  alike = [] if near is None else by_name[near]
+  if len(alike) == 1:
+    return alike[0]
+  has_argument = expression not in (kind, kind + colon)  # without one, no argument is nearer
+  return nearest(expression, alike) if has_argument else None

@@ -1,0 +1,275 @@
+"""Which checkpoints stay on the disk, and which model a run is scored and asked with."""
+
+import math
+
+import grain
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from absl import logging
+
+from posjax.experiment import checkpoint, run, trained
+from posjax.experiment.checkpoint import Choice
+from posjax.experiment.evaluation import evaluate
+from posjax.experiment.training import State
+from tests.experiment.runs import killed_run_resumes, losses, small
+from train import setup, train
+
+
+def state_at(step):
+  """A state whose numbers tell the step, with parameters of two kinds of float."""
+  draw = np.random.default_rng(step).normal(size=(3, 2))
+  params = {'wide': jnp.array(draw, jnp.float32), 'narrow': jnp.array(draw, jnp.bfloat16)}
+  return State(params, {'mean': jnp.float32(step)}, {'count': jnp.int32(step)})
+
+
+def save_all(folder, choice, metrics):
+  """Saves a checkpoint after each step, with its metrics; returns the steps that are left."""
+  data = iter(grain.MapDataset.range(100).to_iter_dataset())
+  with checkpoint.manager(folder, choice) as checkpoints:
+    for step, values in metrics.items():
+      checkpoint.save(checkpoints, step, state_at(step), data, values)
+  return sorted(int(path.name) for path in folder.iterdir() if path.name.isdigit())
+
+
+def chosen_step(folder, choice):
+  """The step of the one state that is chosen."""
+  return int(checkpoint.chosen(folder, state_at(0), choice).state.optimizer['count'])
+
+
+BEST = Choice(keep=2, every=5, steps=22, use='best', metric='loss')
+
+
+def losses_at(*values, steps=(5, 10, 15, 20, 22)):
+  return {step: {'loss': value} for step, value in zip(steps, values, strict=True)}
+
+
+def test_the_last_regular_checkpoints_stay_and_the_newest_to_resume_from(tmp_path):
+  choice = Choice(keep=2, every=5, steps=22)
+  kept = save_all(tmp_path, choice, dict.fromkeys((3, 5, 10, 15, 17)))
+  assert kept == [10, 15, 17]  # 3 and 17: a run that was interrupted
+  assert chosen_step(tmp_path, choice) == 17
+  assert save_all(tmp_path, choice, dict.fromkeys((20, 22))) == [20, 22]
+  assert chosen_step(tmp_path, choice) == 22
+
+
+def test_the_best_stays_beside_the_last_ones_and_is_chosen(tmp_path):
+  assert save_all(tmp_path, BEST, losses_at(3.0, 1.0, 2.0, 1.5, 1.25)) == [10, 20, 22]
+  assert chosen_step(tmp_path, BEST) == 10
+  name = checkpoint.chosen(tmp_path, state_at(0), BEST).name
+  assert name == 'the best checkpoint by loss, after step 10'
+
+
+def test_reading_checkpoints_warns_of_nothing(tmp_path, caplog):
+  """Orbax does, for every one that it only reads; absl's level is put back after that."""
+  save_all(tmp_path, MEAN, dict.fromkeys((5, 10, 15)))
+  caplog.clear()
+  level = logging.get_verbosity()
+  checkpoint.chosen(tmp_path, state_at(0), MEAN)
+  assert not caplog.records
+  assert logging.get_verbosity() == level
+
+
+def test_the_best_of_a_resumed_run_is_the_best_of_the_whole_run(tmp_path):
+  both = losses_at(3.0, 1.0, 2.0, 1.5, 1.25)
+  save_all(tmp_path, BEST, {step: both[step] for step in (5, 10)})
+  save_all(tmp_path, BEST, {step: both[step] for step in (15, 20, 22)})
+  assert chosen_step(tmp_path, BEST) == 10
+
+
+def test_where_higher_is_better_the_highest_is_the_best(tmp_path):
+  choice = BEST._replace(higher=True)
+  save_all(tmp_path, choice, losses_at(2.0, 3.0, 1.0, 2.5, 2.0))
+  assert chosen_step(tmp_path, choice) == 10
+
+
+@pytest.mark.parametrize('higher', [False, True])
+def test_the_earliest_of_equals_is_the_best_and_no_number_never_is(tmp_path, higher):
+  choice = BEST._replace(higher=higher)
+  save_all(tmp_path, choice, losses_at(math.nan, 1.0, 1.0, math.nan, math.nan))
+  assert chosen_step(tmp_path, choice) == 10
+
+
+def test_a_checkpoint_of_an_interruption_is_never_the_best(tmp_path):
+  kept = save_all(tmp_path, BEST, losses_at(3.0, 1.0, 0.5, 2.0, 2.0, steps=(5, 10, 12, 15, 20)))
+  assert kept == [10, 15, 20]
+  assert chosen_step(tmp_path, BEST) == 10
+
+
+MEAN = Choice(keep=4, every=5, steps=30, use='mean', mean_of=3)
+
+
+def test_the_mean_is_that_of_the_last_regular_ones_with_the_newest_statistics(tmp_path):
+  assert save_all(tmp_path, MEAN, dict.fromkeys((5, 10, 15, 20, 22))) == [5, 10, 15, 20, 22]
+  state, name = checkpoint.chosen(tmp_path, state_at(0), MEAN)
+  assert name == 'the mean of the checkpoints after steps 10, 15, 20'
+  for kind, tolerance in (('wide', 1e-6), ('narrow', 2**-8)):
+    parts = [np.float64(state_at(step).params[kind]) for step in (10, 15, 20)]
+    np.testing.assert_allclose(state.params[kind], np.mean(parts, axis=0), rtol=tolerance)
+    assert state.params[kind].dtype == state_at(0).params[kind].dtype
+  assert float(state.rest['mean']) == 20
+  assert int(state.optimizer['count']) == 20
+
+
+def test_the_mean_is_taken_in_float32_whatever_the_parameters_are(tmp_path):
+  """Bfloat16 would add 1 to 256 in vain."""
+  choice = MEAN._replace(every=1, steps=3)
+  data = iter(grain.MapDataset.range(100).to_iter_dataset())
+  values = (256.0, 1.0, 1.0)
+  with checkpoint.manager(tmp_path, choice) as checkpoints:
+    for step, value in enumerate(values, start=1):
+      state = State({'w': jnp.array([value], jnp.bfloat16)}, {}, {})
+      checkpoint.save(checkpoints, step, state, data)
+  state = checkpoint.chosen(tmp_path, state, choice).state
+  assert float(state.params['w'][0]) == 86.0  # of float32; 256 / 3 is 85.5 in bfloat16
+
+
+def test_too_few_checkpoints_are_told(tmp_path):
+  save_all(tmp_path, MEAN, dict.fromkeys((5, 10, 12)))
+  with pytest.raises(ValueError, match=r'mean of 3 .* holds 2, after steps 5, 10\.'):
+    checkpoint.chosen(tmp_path, state_at(0), MEAN)
+
+
+def test_a_folder_without_the_metric_is_told(tmp_path):
+  save_all(tmp_path, BEST, {3: None, 5: {'loss': math.nan}})
+  with pytest.raises(ValueError, match=r'no checkpoint in .* has a loss that is a number'):
+    checkpoint.chosen(tmp_path, state_at(0), BEST)
+
+
+WRONG = [
+  ({'use': 'lst'}, r"Unknown checkpoint\.use 'lst'; did you mean 'last'\? There are: last, best"),
+  ({'keep': 0}, r'checkpoint\.keep must be at least 1, but got 0'),
+  ({'metric': 'loss'}, r"metric is for checkpoint\.use='best', but got 'loss' with 'last'"),
+  ({'mean_of': 2}, r"mean_of is for checkpoint\.use='mean', but got 2 with 'last'"),
+  ({'use': 'best', 'metric': 'los'}, r"Unknown checkpoint\.metric 'los'; did you mean 'loss'"),
+  ({'use': 'mean'}, r"'mean' needs checkpoint\.mean_of of at least 1.*got None"),
+  ({'use': 'mean', 'mean_of': 0}, r'of at least 1.*got 0'),
+  ({'use': 'mean', 'mean_of': 3}, r'keep must be at least checkpoint\.mean_of, 3, .* but got 2'),
+  (
+    {'use': 'mean', 'mean_of': 4, 'keep': 9},
+    r'must be at most 3, .* 12 steps .* every 5, .* got 4',
+  ),
+]
+
+
+@pytest.mark.parametrize(('changes', 'message'), WRONG)
+def test_a_wrong_choice_is_refused_before_anything_is_trained(tmp_path, changes, message):
+  config = small(**{f'checkpoint.{key}': value for key, value in changes.items()})
+  with pytest.raises(ValueError, match=message):
+    setup(config, tmp_path / 'run')
+  assert not (tmp_path / 'run').exists()
+
+
+def test_a_misspelt_key_is_refused(tmp_path):
+  config = small()
+  config.checkpoint.kep = 3
+  with pytest.raises(TypeError, match='kep'):
+    setup(config, tmp_path / 'run')
+
+
+# Held-out text that is another one than the training text is learned at first, and then unlearned.
+OVERFITTED = {
+  'optimizer.name': 'sgd',
+  'optimizer.momentum': 0.9,
+  'optimizer.schedule': 'constant',
+  'optimizer.learning_rate': 0.5,
+  'checkpoint_every': 4,
+  'task.eval_factors': (1,),
+}
+
+
+@pytest.fixture
+def other_text(tmp_path):
+  folder = tmp_path / 'text'
+  folder.mkdir()
+  (folder / 'train.txt').write_text('abab abab abab\n' * 400)
+  (folder / 'valid.txt').write_text('the old bar is a new bar\n' * 80)
+  return f'file:{folder}'
+
+
+def by_hand(folder, prepared, step):
+  """The parameters that a checkpoint holds, read without the code under test."""
+  import orbax.checkpoint as ocp
+
+  place = folder / 'checkpoints' / str(step) / 'state'
+  return ocp.StandardCheckpointer().restore(place.resolve(), prepared.state)
+
+
+def held_out_loss(prepared, state):
+  """What a state scores at the training length."""
+  from flax import nnx
+
+  both = nnx.merge_state(state.params, state.rest)
+  key = jax.random.key(prepared.config.seed)
+  task = prepared.task
+  return evaluate(task, prepared.graph, both, task.lengths[0], prepared.mesh, key).loss
+
+
+def same(tree, other):
+  jax.tree.map(np.testing.assert_array_equal, jax.tree.leaves(tree), jax.tree.leaves(other))
+
+
+def test_a_run_is_scored_and_asked_with_its_best_checkpoint(tmp_path, other_text, capsys):
+  changes = {'task.data': other_text, 'checkpoint.use': 'best', 'checkpoint.keep': 3}
+  config = small(**OVERFITTED, **changes)
+  result = train(config, tmp_path / 'run')
+  prepared = setup(config, tmp_path / 'run')
+  states = {step: by_hand(tmp_path / 'run', prepared, step) for step in (4, 8, 12)}
+  scores = {step: held_out_loss(prepared, state) for step, state in states.items()}
+  best = min(scores, key=scores.get)
+  assert best != 12  # or this would show nothing
+  assert result.scores[0].loss == scores[best]
+  assert f'the best checkpoint by loss, after step {best}' in capsys.readouterr().out
+  _, state = trained.restore(tmp_path / 'run', config, prepared.task)
+  params = states[best].params
+  asked = dict(jax.tree_util.tree_leaves_with_path(state))
+  same([asked[path] for path, _ in jax.tree_util.tree_leaves_with_path(params)], params)
+
+
+@pytest.mark.slow
+def test_an_interrupted_run_ends_with_the_same_mean_as_a_whole_one(tmp_path, monkeypatch):
+  """It saves once more, after step 7; that checkpoint is not one of the averaged ones."""
+  changes = {'checkpoint.use': 'mean', 'checkpoint.mean_of': 2, 'task.eval_factors': (1,)}
+  config = small(**changes, **{'optimizer.name': 'sgd', 'optimizer.momentum': 0.5})
+  whole = train(config, tmp_path / 'whole')
+  steps = iter(range(1, 100))
+
+  class Stopped:
+    def __enter__(self):
+      return lambda: next(steps) == 7
+
+    def __exit__(self, *error):
+      pass
+
+  with monkeypatch.context() as patched:
+    patched.setattr(run, 'interrupts', Stopped)
+    assert train(config, tmp_path / 'cut') is None
+  assert (tmp_path / 'cut' / 'checkpoints' / '7').is_dir()
+  cut = train(config, tmp_path / 'cut')
+  assert losses(tmp_path / 'cut') == losses(tmp_path / 'whole')
+  assert cut.scores[0].loss == whole.scores[0].loss
+  prepared = setup(config, tmp_path / 'cut')
+  parts = [by_hand(tmp_path / 'cut', prepared, step).params for step in (10, 12)]
+  mean = jax.tree.map(lambda *leaves: np.mean(np.float64(leaves), 0), *map(jax.tree.leaves, parts))
+  _, state = trained.restore(tmp_path / 'cut', config, prepared.task)
+  asked = dict(jax.tree_util.tree_leaves_with_path(state))
+  paths = [path for path, _ in jax.tree_util.tree_leaves_with_path(parts[0])]
+  for path, expected in zip(paths, mean, strict=True):
+    np.testing.assert_allclose(asked[path], expected, rtol=1e-6, atol=1e-7)
+
+
+@pytest.mark.slow
+def test_a_killed_run_with_sgd_and_a_mean_ends_like_a_whole_one(tmp_path):
+  killed_run_resumes(
+    tmp_path,
+    40,
+    '--config=tests/experiment/small_config.py',
+    *('--config.optimizer.name=sgd', '--config.optimizer.momentum=0.9'),
+    *('--config.optimizer.schedule=vaswani', '--config.optimizer.clip_value=0.1'),
+    *('--config.checkpoint.use=mean', '--config.checkpoint.mean_of=3'),
+    '--config.checkpoint.keep=3',
+  )
+  for folder in ('whole', 'killed'):
+    kept = {path.name for path in (tmp_path / folder / 'checkpoints').iterdir()}
+    assert kept == {'30', '35', '40'}
