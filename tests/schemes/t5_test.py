@@ -158,9 +158,7 @@ def test_the_table_is_the_models_or_the_layers(key):
 
 
 def test_float_ids_are_refused():
-  with pytest.raises(
-    TypeError, match='T5 counts whole tokens and needs integer ids, but got float32'
-  ):
+  with pytest.raises(TypeError, match='T5 counts whole tokens and needs integer ids, but'):
     t5.scheme().bias({'table': jnp.zeros((32, 1))}, jnp.zeros((2, 2)))
 
 
