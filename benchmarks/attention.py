@@ -38,7 +38,7 @@ from posjax import attention
 
 SCHEMES = 'none|rope|alibi|t5|gaussian|kerple|shaw|transformer_xl|tener|fire(threshold=512.0)'
 WRITTEN = ('none', 'alibi', 't5')  # what torch's peers have
-OURS = {f'posjax {way}': Peer('posjax_attend', way) for way in sorted(attention._WAYS)}
+OURS = {f'posjax {way}': Peer('posjax_attend', way) for way in sorted(attention.IMPLEMENTATIONS)}
 PEERS = {
   **OURS,
   'jax.nn': Peer('jax_nn', 'xla'),

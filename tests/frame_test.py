@@ -215,6 +215,22 @@ def test_a_name_of_a_scheme_is_found_in_code_and_not_in_prose(
   assert named_schemes(path) == expected
 
 
+@each(group('benchmarks/**/*.py', 'tools/*.py', 'configs/*.py', 'train.py'))
+def test_users_of_the_library_read_no_private_name_of_it(path):
+  """Names with a leading underscore: of attributes, but one's own, and of what is imported."""
+  public = {'_replace', '_asdict', '_fields', '_attn_implementation'}  # the last is transformers'
+  nodes = list(ast.walk(tree(path)))
+  owned = lambda node: isinstance(node.value, ast.Name) and node.value.id == 'self'
+  attributes = [node for node in nodes if isinstance(node, ast.Attribute) and not owned(node)]
+  names = {node.attr for node in attributes}
+  members = [
+    n.names for n in nodes if isinstance(n, ast.ImportFrom) and within(n.module, {'posjax'})
+  ]
+  names |= {alias.name for aliases in members for alias in aliases}
+  private = {n for n in names - public if n.startswith('_') and not n.startswith('__')}
+  assert not private
+
+
 # How a file looks.
 
 

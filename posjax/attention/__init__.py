@@ -19,5 +19,6 @@ A module here imports its neighbours, `posjax.scheme` and `posjax.math`. It know
 and nothing of layers, Flax or experiments.
 """
 
+from posjax.attention.dispatch import IMPLEMENTATIONS as IMPLEMENTATIONS
 from posjax.attention.dispatch import attend as attend
 from posjax.attention.dispatch import chosen as chosen

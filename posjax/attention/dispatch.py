@@ -91,9 +91,9 @@ def attend(
     >>> attend(x, x, x, Scheme(), {}, q_pos=pos, k_pos=pos, causal=True).shape
     (1, 3, 2, 4)
   """
-  if implementation is not None and implementation not in _IMPLEMENTATIONS:
+  if implementation is not None and implementation not in IMPLEMENTATIONS:
     raise ValueError(
-      f'The implementation must be None or one of {sorted(_IMPLEMENTATIONS)}, but got '
+      f'The implementation must be None or one of {sorted(IMPLEMENTATIONS)}, but got '
       f'{implementation!r}.'
     )
   inputs.check_heads(q, k, v)
@@ -110,7 +110,7 @@ def attend(
   flat_v = v.reshape(k_side.raw.shape[:-1] + v.shape[-1:])
   x = Operands(params, q_side, k_side, flat_v, mask, sinks, dropout_key)
   name = implementation or chosen(q.shape[-3], k.shape[-3])
-  out = _IMPLEMENTATIONS[name](scheme, rules, x)
+  out = IMPLEMENTATIONS[name](scheme, rules, x)
   return out.reshape(*q.shape[:-1], v.shape[-1]).astype(v.dtype)
 
 
@@ -136,7 +136,7 @@ def chosen(queries: int, keys: int, platform: str | None = None) -> str:
   return 'dense' if queries <= 16 or queries * keys <= few else 'blockwise'
 
 
-_IMPLEMENTATIONS = {
+IMPLEMENTATIONS = {
   'dense': dense.attend,
   'blockwise': engine.attend,
   'cudnn': cudnn.attend,

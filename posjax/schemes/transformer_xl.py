@@ -1,4 +1,4 @@
-"""Transformer-XL: a query, and vectors that all share, meet the key and a code of the distance.
+"""Transformer-XL: a query, and vectors that all share, attend to keys and to a code of distances.
 
 logits = ((q + u) . k + (q + v) . W_R R(distance)) / sqrt(D): in the paper's four terms content
 with content, q . k; content with distance, q . W_R R; and what all queries share of both, u . k and
@@ -29,42 +29,10 @@ from jaxtyping import Array, Float, Inexact, Num
 from posjax.math.angles import angles, frequencies
 from posjax.math.heads import product
 from posjax.math.offsets import index, key_logits
-from posjax.math.rotation import rotate
-from posjax.math.sinusoids import encoding
+from posjax.math.sinusoids import encoding, query_side, with_key_side
 from posjax.scheme import Relative, Scheme, Tiled
 
 SHIFT_INVARIANT = True
-
-
-def turned(
-  coefficients: Inexact[Array, '*B T H M'], angle: Float[Array, '*B T half']
-) -> Inexact[Array, '*B T H M']:
-  """One side of coefficients . R(distance): its product with `phase` of the other side.
-
-  sin(a - b) and cos(a - b) are sums of products, so turned(c, a) . phase(b) = c . R(a - b).
-
-  Args:
-    coefficients: of [sin, cos], each M/2 wide.
-    angle: position times frequency, in radians.
-
-  Example:
-    >>> a, b = jnp.array([[0.5]]), jnp.array([[0.2]])
-    >>> side = turned(jnp.array([[[1.0, 0.0]]]), a)
-    >>> bool(abs(side @ phase(b)[0] - jnp.sin(0.3)) < 1e-6)
-    True
-  """
-  of_sin, of_cos = jnp.split(coefficients, 2, axis=-1)
-  return rotate(jnp.concatenate([of_cos, -of_sin], axis=-1), angle)
-
-
-def phase(angle: Float[Array, '*B T half']) -> Float[Array, '*B T M']:
-  """The other side: [cos, sin] of each angle.
-
-  Example:
-    >>> phase(jnp.array([[0.0]]))
-    Array([[1., 0.]], dtype=float32)
-  """
-  return jnp.concatenate([jnp.cos(angle), jnp.sin(angle)], axis=-1)
 
 
 def widened_query(
@@ -74,7 +42,7 @@ def widened_query(
   w_r: Float[Array, 'M H D'],
   angle: Float[Array, '*B T half'],
 ) -> Inexact[Array, '*B T H Wider']:
-  """[q + u, turned((q + v) . W_R)]: its product with [k, phase] has all four terms.
+  """[q + u, query_side((q + v) . W_R)]: its product with [k, key_side] has all four terms.
 
   Args:
     q: queries, as projected.
@@ -92,27 +60,13 @@ def widened_query(
     Array([[[ 3.,  0., -4.]]], dtype=float32)
   """
   coefficients = jnp.einsum('...hd,mhd->...hm', _plus(q, v), w_r)
-  return jnp.concatenate([_plus(q, u), turned(coefficients, angle)], axis=-1).astype(q.dtype)
-
-
-def with_phase(
-  x: Inexact[Array, '*B T H D'], angle: Float[Array, '*B T half']
-) -> Inexact[Array, '*B T H Wider']:
-  """[x, phase]: heads, such as the keys, and where they stand, the same for all heads.
-
-  Example:
-    >>> with_phase(jnp.array([[[5.0]]]), jnp.array([[0.0]]))
-    Array([[[5., 1., 0.]]], dtype=float32)
-  """
-  where = phase(angle)[..., None, :].astype(x.dtype)
-  where = jnp.broadcast_to(where, (*x.shape[:-1], where.shape[-1]))
-  return jnp.concatenate([x, where], axis=-1)
+  return jnp.concatenate([_plus(q, u), query_side(coefficients, angle)], axis=-1).astype(q.dtype)
 
 
 def table(
   w_r: Float[Array, 'M H D'], max_distance: int, base: float = 10000.0
 ) -> Float[Array, 'H N D']:
-  """W_R R(distance) from max_distance down to -max_distance: what Shaw has as a table of keys.
+  """W_R R(distance) from max_distance down to -max_distance, in the form of Shaw's table of keys.
 
   Args:
     w_r: the projection of R.
@@ -155,7 +109,7 @@ def _factored(base: float) -> Scheme:
     return widened_query(x, params['u'], params['v'], params['w_r'], angle(params, at))
 
   def key(params, x, at):
-    return with_phase(x, angle(params, at))
+    return with_key_side(x, angle(params, at))
 
   def vectors(params, distance):
     code = encoding(distance, params['w_r'].shape[0], base, interleaved=False)
