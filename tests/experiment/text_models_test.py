@@ -7,11 +7,14 @@ import pytest
 from flax import nnx
 
 import posjax
-from posjax.experiment.models.classifier import ENCODERS, Classifier
-from posjax.experiment.models.fields import is_complex
+from posjax.experiment.models import encoders
+from posjax.experiment.models.classifier import Classifier
+from posjax.experiment.models.layer_sets import is_complex
+from posjax.scheme import Dims
 from tests.experiment.text_made import jitted, moved, normal
 from tests.loops import error
 
+ENCODERS = encoders.names()
 INPUTS = ('none', 'learned', 'sinusoidal', 'complex_vanilla', 'complex_order')
 SIZES = {
   'width': 8,
@@ -110,7 +113,8 @@ def test_order_matters_where_it_should(encoder):
 
 
 def test_numbers_are_complex_where_the_scheme_makes_them_so():
-  found = {name: is_complex(posjax.get(name)) for name in (*INPUTS, 'rope')}
+  dims = Dims(8, 2, 4, 2, vocab=11)
+  found = {name: is_complex(posjax.get(name), dims) for name in (*INPUTS, 'rope')}
   assert {name for name, yes in found.items() if yes} == {
     'complex_vanilla',
     'complex_order',
@@ -122,7 +126,13 @@ def test_numbers_are_complex_where_the_scheme_makes_them_so():
 @pytest.mark.parametrize(
   ('scheme', 'changes', 'message'),
   [
-    ('none', {'encoder': 'bert'}, "encoder must be one of fasttext, .* but got 'bert'"),
+    (
+      'none',
+      {'encoder': 'bert'},
+      "Unknown encoder 'bert'. There are: cnn, fasttext, .*transformer",
+    ),
+    ('none', {'encoder': 'transformr'}, "'transformr'; did you mean 'transformer'"),
+    ('none', {'encoder': 'cnn', 'filters': 3}, 'options of encoders are .* but got filters'),
     ('none', {'encoder': 'cnn', 'bidirectional': True}, "bidirectional is for .* is 'cnn'"),
     ('none', {'encoder': 'cnn', 'kernel_sizes': ()}, r'kernel_sizes must be .* got \(\)'),
     ('none', {'encoder': 'lstm', 'pooling': 'sum'}, "pooling must be .* but got 'sum'"),
@@ -145,7 +155,7 @@ def test_vectors_are_the_embeddings():
   model = Classifier(
     11, 3, posjax.get('none'), vectors=table, rngs=nnx.Rngs(0), **SIZES, encoder='cnn'
   )
-  np.testing.assert_array_equal(model.embedding.embedding[...], table)
+  np.testing.assert_array_equal(model.embed.table.embedding[...], table)
 
 
 def test_dropout_depends_on_its_key_and_is_off_without_one():

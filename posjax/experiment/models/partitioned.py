@@ -16,7 +16,7 @@ from flax import nnx
 from jaxtyping import Array, Bool, Float, Int, Num
 
 from posjax import layer as layers
-from posjax.experiment.models.blocks import named
+from posjax.experiment.models.layer_sets import named
 from posjax.layer import Heads, Tokens
 from posjax.nnx import Parameters
 from posjax.scheme import Ids, Params, PRNGKey, Scheme
