@@ -16,7 +16,7 @@ from posjax.experiment.models.embedding import Embedded
 from posjax.experiment.models.encoders import get_encoder
 from posjax.experiment.models.layer_sets import COMPLEX, REAL, real_parts
 from posjax.scheme import Dims
-from tests.experiment.text_made import jitted, moved, normal
+from tests.experiment.text_made import moved, normal
 from tests.loops import error
 
 LAYERS = {'real': REAL, 'complex': COMPLEX}
@@ -30,6 +30,13 @@ def encoder(name, kind, width, **options):
 def recurrent(cell, kind, bidirectional):
   sizes = {'hidden_width': 4, 'num_layers': 1, 'bidirectional': bidirectional}
   return encoder(cell, kind, 5, **sizes)
+
+
+def encoded(model, x, real):
+  """Features of each token."""
+  graph, state = nnx.split(model)
+  run = jax.jit(lambda state, *inputs: nnx.merge(graph, state)(Embedded(*inputs)).x)
+  return run(state, jnp.asarray(x), (), (), jnp.asarray(real, jnp.int32))
 
 
 def pooled(model, kind, x, real):
@@ -64,12 +71,12 @@ def test_real_recurrent_states_are_those_of_torch(cell, bidirectional):
       bias = 0 * dense.kernel[0] if dense.bias is None else dense.bias[...]
       getattr(theirs, f'bias_{name}_l0{suffix}').data = torch.tensor(np.asarray(bias))
   x, real = normal(2, 6, 5), np.arange(6)[None] < np.array([[6], [4]])
-  features = jitted(model)(Embedded(jnp.asarray(x), segments=jnp.asarray(real, jnp.int32)))
+  features = encoded(model, x, real)
   found = pooled(model, 'last', x, real)
   for i, length in enumerate((6, 4)):
     with torch.no_grad():
       states, _ = theirs(torch.tensor(x[i : i + 1, :length]))
-    assert error(features.x[i, :length], states[0].numpy()) <= 1e-6
+    assert error(features[i, :length], states[0].numpy()) <= 1e-6
     expected = states[0, -1].numpy()
     if bidirectional:
       expected = np.concatenate([states[0, -1, :4].numpy(), states[0, 0, 4:].numpy()])
@@ -251,22 +258,29 @@ def test_pooling_is_a_loop_over_the_tokens(name, field):
 
 
 @pytest.mark.parametrize('name', pooling.POOLINGS)
-def test_features_with_masks_of_their_own_are_pooled_each_alone(name):
-  x, counts = normal(2, 5, 3), np.random.default_rng(4).random((2, 5, 3)) < 0.5
-  counts[0, :, 1] = False
-  found = pooling.pool(name, pooling.Encoded(jnp.asarray(x), jnp.asarray(counts)))
-  loops = {'mean': np.mean, 'max': np.max, 'last': lambda values: values[-1]}
-  for i, n in np.ndindex(2, 3):
-    values = x[i, counts[i, :, n], n]
-    expected = loops[name](values) if len(values) else 0
-    np.testing.assert_allclose(found[i, n], expected, rtol=1e-6)
+def test_groups_of_features_are_pooled_each_with_its_own_mask(name):
+  groups = []
+  for seed in (1, 2):
+    counts = np.random.default_rng(seed).random((3, 5)) < 0.5
+    counts[0, 0], counts[2] = True, False
+    groups.append((normal(3, 5, 2, seed=seed), counts))
+  both = pooling.Encoded(tuple(pooling.Group(*map(jnp.asarray, group)) for group in groups))
+  loops = {'mean': lambda x: x.mean(0), 'max': lambda x: x.max(0), 'last': lambda x: x[-1]}
+  expected = np.zeros((3, 4))
+  for i, j in np.ndindex(3, 2):
+    x, counts = groups[j]
+    if counts[i].any():
+      expected[i, 2 * j : 2 * j + 2] = loops[name](x[i, counts[i]])
+  np.testing.assert_allclose(pooling.pool(name, both), expected, rtol=1e-6)
+  np.testing.assert_array_equal(both.x, np.concatenate([x for x, _ in groups], axis=-1))
 
 
 def test_only_the_last_state_of_a_backward_direction_is_that_at_the_first_token():
-  x, counts = normal(1, 4, 3), np.array([[False, True, True, False]])
-  both = pooling.Encoded(jnp.asarray(x), jnp.asarray(counts), backward=1)
-  np.testing.assert_array_equal(pooling.pool('last', both)[0], [x[0, 2, 0], x[0, 2, 1], x[0, 1, 2]])
-  np.testing.assert_array_equal(pooling.pool('max', both)[0], x[0, 1:3].max(0))
+  x, counts = normal(1, 4, 2), jnp.array([[False, True, True, False]])
+  forward = pooling.Group(jnp.asarray(x), counts)
+  both = pooling.Encoded((forward, forward._replace(backward=True)))
+  np.testing.assert_array_equal(pooling.pool('last', both)[0], [*x[0, 2], *x[0, 1]])
+  np.testing.assert_array_equal(pooling.pool('max', both)[0], [*x[0, 1:3].max(0)] * 2)
 
 
 def test_the_first_token_is_found_after_left_padding():

@@ -1,7 +1,7 @@
 """Pooling: from the features of a text's words to one vector for the text.
 
-B batch, T tokens, N features. A mask is True where a feature of a token counts, and False in the
-padding, whose values make no difference; a row in which nothing counts gives 0.
+B batch, T tokens, N features. A mask is True where a token counts, and False in the padding, whose
+values make no difference; a row in which nothing counts gives 0.
 """
 
 from typing import NamedTuple
@@ -11,27 +11,38 @@ from jaxtyping import Array, Bool, Inexact
 
 from posjax.experiment.models.complex_layers import apart
 
-Features = Inexact[Array, 'B T N']
-Mask = Bool[Array, 'B T'] | Bool[Array, 'B T N']
+Rows = Inexact[Array, 'B T N']
+Mask = Bool[Array, 'B T']
+
+
+class Group(NamedTuple):
+  """Features of each token that are pooled alike.
+
+  Attributes:
+    x: the features.
+    counts: which tokens count. It is not the same for all features of a convolution.
+    backward: whether they come from a direction that reads from the end: it ends at the first
+      token, and 'last' is the features there.
+  """
+
+  x: Rows
+  counts: Mask
+  backward: bool = False
 
 
 class Encoded(NamedTuple):
-  """The features of each token, and what pooling must know about them.
+  """What an encoder says of each token: groups of features, side by side."""
 
-  Attributes:
-    x: features of each token.
-    counts: which of them count: one entry per token, or per token and feature.
-    backward: how many of the features, the last ones, come from a direction that reads from the
-      end; it ends at the first token.
-  """
+  groups: tuple[Group, ...]
 
-  x: Features
-  counts: Mask
-  backward: int = 0
+  @property
+  def x(self) -> Rows:
+    """All features of each token."""
+    return jnp.concatenate([group.x for group in self.groups], axis=-1)
 
 
 def pool(name: str, encoded: Encoded) -> Inexact[Array, 'B N']:
-  """One vector a text. 'last' takes the features with which each direction ends.
+  """One vector a text; 'last' takes the features with which each direction ends.
 
   Args:
     name: 'mean', 'max' or 'last'.
@@ -41,74 +52,64 @@ def pool(name: str, encoded: Encoded) -> Inexact[Array, 'B N']:
     ValueError: if there is no such pooling.
 
   Example:
-    >>> x = jnp.array([[[1.0, 5.0], [2.0, 6.0]]])
-    >>> pool('last', Encoded(x, jnp.ones((1, 2), bool), backward=1))
+    >>> x, counts = jnp.array([[[1.0], [2.0]]]), jnp.ones((1, 2), bool)
+    >>> pool('last', Encoded((Group(x, counts), Group(5 * x, counts, backward=True))))
     Array([[2., 5.]], dtype=float32)
   """
-  function, forward = POOLINGS[check(name)], encoded.x.shape[-1] - encoded.backward
-  if function is not last or not encoded.backward:
-    return function(encoded.x, encoded.counts)
-  counts = jnp.broadcast_to(_by_feature(encoded.counts), encoded.x.shape)
-  ends = (
-    last(encoded.x[..., :forward], counts[..., :forward]),
-    first(encoded.x[..., forward:], counts[..., forward:]),
-  )
-  return jnp.concatenate(ends, axis=-1)
+  function = POOLINGS[check(name)]
+  ends = lambda group: first if function is last and group.backward else function
+  return jnp.concatenate([ends(each)(each.x, each.counts) for each in encoded.groups], axis=-1)
 
 
-def silence(x: Features, mask: Mask) -> Features:
-  """0 where nothing counts, even if x is not a number there."""
-  return jnp.where(_by_feature(mask), x, 0)
+def silence(x: Rows, real: Mask) -> Rows:
+  """0 in the padding, even where x is not a number there."""
+  return jnp.where(real[..., None], x, 0)
 
 
-def mean(x: Features, mask: Mask) -> Inexact[Array, 'B N']:
+def mean(x: Rows, real: Mask) -> Inexact[Array, 'B N']:
   """The mean over the tokens.
 
   Example:
     >>> mean(jnp.array([[[1.0], [3.0], [9.0]]]), jnp.array([[True, True, False]]))
     Array([[2.]], dtype=float32)
   """
-  count = jnp.maximum(_by_feature(mask).sum(1), 1)
-  return silence(x, mask).sum(1) / count
+  count = jnp.maximum(real.sum(1, keepdims=True), 1)
+  return silence(x, real).sum(1) / count
 
 
-def maximum(x: Features, mask: Mask) -> Inexact[Array, 'B N']:
+def maximum(x: Rows, real: Mask) -> Inexact[Array, 'B N']:
   """The largest over the tokens, of each feature; of complex ones, of each part.
 
   Example:
     >>> maximum(jnp.array([[[1.0], [3.0], [9.0]]]), jnp.array([[True, True, False]]))
     Array([[3.]], dtype=float32)
   """
-  counts = _by_feature(mask)
 
   def largest(x):
-    return jnp.where(counts.any(1), jnp.where(counts, x, -jnp.inf).max(1), 0)
+    found = jnp.where(real[..., None], x, -jnp.inf).max(1)
+    return jnp.where(real.any(1, keepdims=True), found, 0)
 
   return apart(largest, x) if jnp.iscomplexobj(x) else largest(x)
 
 
-def first(x: Features, mask: Mask) -> Inexact[Array, 'B N']:
+def first(x: Rows, real: Mask) -> Inexact[Array, 'B N']:
   """The features of the first token."""
-  return _at(x, mask, _by_feature(mask).argmax(1))
+  return _at(x, real, real.argmax(1))
 
 
-def last(x: Features, mask: Mask) -> Inexact[Array, 'B N']:
+def last(x: Rows, real: Mask) -> Inexact[Array, 'B N']:
   """The features of the last token.
 
   Example:
     >>> last(jnp.array([[[1.0], [3.0], [9.0]]]), jnp.array([[True, True, False]]))
     Array([[3.]], dtype=float32)
   """
-  return _at(x, mask, x.shape[1] - 1 - _by_feature(mask)[:, ::-1].argmax(1))
+  return _at(x, real, real.shape[1] - 1 - real[:, ::-1].argmax(1))
 
 
-def _at(x: Features, mask: Mask, token: Array) -> Array:
-  return jnp.take_along_axis(silence(x, mask), token[:, None], axis=1)[:, 0]
-
-
-def _by_feature(mask: Mask) -> Array:
-  """[B, T, 1] or [B, T, N]."""
-  return mask if mask.ndim == 3 else mask[..., None]
+def _at(x: Rows, real: Mask, token: Array) -> Array:
+  chosen = jnp.take_along_axis(silence(x, real), token[:, None, None], axis=1)
+  return chosen[:, 0]
 
 
 POOLINGS = {'mean': mean, 'max': maximum, 'last': last}

@@ -3,12 +3,13 @@
 from collections.abc import Callable
 from typing import Any
 
+import jax.numpy as jnp
 from flax import nnx
 from jaxtyping import Array, Inexact, Int
 
 from posjax.experiment.models.embedding import Embedded
 from posjax.experiment.models.encoders import Encoder
-from posjax.experiment.models.pooling import Encoded, silence
+from posjax.experiment.models.pooling import Encoded, Group, silence
 from posjax.scheme import PRNGKey
 
 
@@ -42,7 +43,6 @@ class RecurrentEncoder(Encoder):
     if num_layers < 1:
       raise ValueError(f'num_layers must be at least 1, but got {num_layers}.')
     self.bidirectional = bidirectional
-    self.hidden_width = hidden_width
     self.features = hidden_width * (2 if bidirectional else 1)
 
     def direction(width):
@@ -62,7 +62,10 @@ class RecurrentEncoder(Encoder):
     lengths = real.sum(1)
     for layer in self.layers:
       x = self._run(layer, silence(x, real), lengths)
-    return Encoded(x, real, backward=self.hidden_width if self.bidirectional else 0)
+    if not self.bidirectional:
+      return Encoded((Group(x, real),))
+    forward, backward = jnp.split(x, 2, axis=-1)
+    return Encoded((Group(forward, real), Group(backward, real, backward=True)))
 
   def _run(
     self, layer: Any, x: Inexact[Array, 'B T n'], lengths: Int[Array, ' B']

@@ -15,7 +15,7 @@ from jaxtyping import Array, Bool
 from posjax.experiment.models.embedding import Embedded
 from posjax.experiment.models.encoders import Encoder
 from posjax.experiment.models.layer_sets import LayerSet, named
-from posjax.experiment.models.pooling import Encoded, silence
+from posjax.experiment.models.pooling import Encoded, Group, silence
 from posjax.scheme import PRNGKey
 
 
@@ -59,15 +59,14 @@ class CNN(Encoder):
 
   def __call__(self, embedded: Embedded, *, train_key: PRNGKey | None = None) -> Encoded:
     """The answers of all filters, and which of them count; nothing is random."""
-    real, answers, counts = embedded.real, [], []
+    groups, real = [], embedded.real
     x = silence(embedded.x, real)
     for size, conv in zip(self.kernel_sizes, self.convs, strict=True):
       padding = ((0, 0), (0, size - 1))
-      answers.append(conv(jnp.pad(x, (*padding, (0, 0)))))
-      within = _windows(jnp.pad(real, padding), size)
-      counts.append(jnp.broadcast_to(within[..., None], answers[-1].shape))
-    features = self.layer_set.apply(self.activation, jnp.concatenate(answers, axis=-1))
-    return Encoded(features, jnp.concatenate(counts, axis=-1))
+      answers = conv(jnp.pad(x, (*padding, (0, 0))))
+      windows = _windows(jnp.pad(real, padding), size)
+      groups.append(Group(self.layer_set.apply(self.activation, answers), windows))
+    return Encoded(tuple(groups))
 
 
 def _windows(real: Bool[Array, 'B padded'], size: int) -> Bool[Array, 'B T']:

@@ -14,7 +14,7 @@ from jaxtyping import Array, Inexact
 from posjax.experiment.models.embedding import Embedded
 from posjax.experiment.models.encoders import Encoder
 from posjax.experiment.models.layer_sets import LayerSet, named
-from posjax.experiment.models.pooling import Encoded
+from posjax.experiment.models.pooling import Encoded, Group
 from posjax.scheme import PRNGKey
 
 
@@ -46,7 +46,7 @@ class FastText(Encoder):
 
   def __call__(self, embedded: Embedded, *, train_key: PRNGKey | None = None) -> Encoded:
     """The embeddings as they are; nothing is random."""
-    return Encoded(embedded.x, embedded.real)
+    return Encoded((Group(embedded.x, embedded.real),))
 
   def after_pooling(self, pooled: Inexact[Array, 'B M']) -> Inexact[Array, 'B N']:
     """activation(dense(mean))."""

@@ -11,7 +11,7 @@ from posjax.experiment.models.blocks import Layer, Stack
 from posjax.experiment.models.embedding import Embedded
 from posjax.experiment.models.encoders import Encoder
 from posjax.experiment.models.layer_sets import COMPLEX, LayerSet
-from posjax.experiment.models.pooling import Encoded, silence
+from posjax.experiment.models.pooling import Encoded, Group, silence
 from posjax.scheme import PRNGKey, Scheme
 
 
@@ -68,7 +68,7 @@ class TransformerEncoder(Encoder):
     """The last layer's output, normed if norms come first."""
     real = embedded.real
     x, _ = self.stack(embedded._replace(x=silence(embedded.x, real)), train_key=train_key)
-    return Encoded(x, real)
+    return Encoded((Group(x, real),))
 
 
 encoder = TransformerEncoder
