@@ -1,4 +1,7 @@
-"""What the recurrent encoders share: layers of cells over the words, in one or both directions."""
+"""Layers of recurrent cells over the words of a text, in one direction or in both.
+
+The encoders `rnn`, `lstm` and `gru` are this with different cells.
+"""
 
 from collections.abc import Callable
 from typing import Any
