@@ -27,7 +27,7 @@ from posjax.scheme import Ids, Params, PRNGKey, Scheme
 
 
 class Memory(NamedTuple):
-  """What a decoder's cross-attention reads: the encoder's output."""
+  """An encoder's output, which the cross-attention of a decoder reads."""
 
   x: Float[Array, 'B S M']
   segments: Int[Array, 'B S']
@@ -309,7 +309,7 @@ class Stack(nnx.Module):
 
 
 def _ids_dtype(scheme: Scheme) -> Any:
-  """What place 0 makes of int32 ids: some schemes place tokens between two."""
+  """The dtype of ids after place 0: some schemes turn integers into real numbers."""
   pos = jax.ShapeDtypeStruct((1,), jnp.int32)
   return jax.eval_shape(lambda pos: scheme.ids(pos, None), pos).dtype
 

@@ -90,7 +90,7 @@ class Classifier(nnx.Module):
     """
     keys = (None,) * 3 if train_key is None else jax.random.split(train_key, 3)
     embedded = self.embed(tokens, self.embed.ids(pos, ids_key), segments)
-    x = dropout(pool.silence(embedded.x, embedded.real), self.dropout_rate, keys[0])
+    x = dropout(pool.zero_padding(embedded.x, embedded.real), self.dropout_rate, keys[0])
     encoded = self.encoder(embedded._replace(x=x), train_key=keys[1])
     features = self.encoder.after_pooling(pool.pool(self.pooling, encoded))
     return self.readout(real_parts(dropout(features, self.dropout_rate, keys[2])))

@@ -159,7 +159,7 @@ class Conv(nnx.Module):
 
 
 class _Cell(nnx.RNNCellBase):
-  """What `nnx.RNN` asks of a cell whose state starts with zeros."""
+  """The interface of `nnx.RNN`, for cells whose state starts with zeros."""
 
   hidden_width: int
 

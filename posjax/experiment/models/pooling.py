@@ -31,7 +31,7 @@ class Group(NamedTuple):
 
 
 class Encoded(NamedTuple):
-  """What an encoder says of each token: groups of features, side by side."""
+  """The output of an encoder: groups of features of each token, side by side."""
 
   groups: tuple[Group, ...]
 
@@ -61,8 +61,8 @@ def pool(name: str, encoded: Encoded) -> Inexact[Array, 'B N']:
   return jnp.concatenate([ends(each)(each.x, each.counts) for each in encoded.groups], axis=-1)
 
 
-def silence(x: Rows, real: Mask) -> Rows:
-  """0 in the padding, even where x is not a number there."""
+def zero_padding(x: Rows, real: Mask) -> Rows:
+  """Sets the padding to 0, even where x is NaN there."""
   return jnp.where(real[..., None], x, 0)
 
 
@@ -74,7 +74,7 @@ def mean(x: Rows, real: Mask) -> Inexact[Array, 'B N']:
     Array([[2.]], dtype=float32)
   """
   count = jnp.maximum(real.sum(1, keepdims=True), 1)
-  return silence(x, real).sum(1) / count
+  return zero_padding(x, real).sum(1) / count
 
 
 def maximum(x: Rows, real: Mask) -> Inexact[Array, 'B N']:
@@ -108,7 +108,7 @@ def last(x: Rows, real: Mask) -> Inexact[Array, 'B N']:
 
 
 def _at(x: Rows, real: Mask, token: Array) -> Array:
-  chosen = jnp.take_along_axis(silence(x, real), token[:, None, None], axis=1)
+  chosen = jnp.take_along_axis(zero_padding(x, real), token[:, None, None], axis=1)
   return chosen[:, 0]
 
 

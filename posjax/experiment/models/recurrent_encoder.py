@@ -12,7 +12,7 @@ from jaxtyping import Array, Inexact, Int
 
 from posjax.experiment.models.embedding import Embedded
 from posjax.experiment.models.encoders import Encoder
-from posjax.experiment.models.pooling import Encoded, Group, silence
+from posjax.experiment.models.pooling import Encoded, Group, zero_padding
 from posjax.scheme import PRNGKey
 
 
@@ -64,7 +64,7 @@ class RecurrentEncoder(Encoder):
     x, real = embedded.x, embedded.real
     lengths = real.sum(1)
     for layer in self.layers:
-      x = self._run(layer, silence(x, real), lengths)
+      x = self._run(layer, zero_padding(x, real), lengths)
     if not self.bidirectional:
       return Encoded((Group(x, real),))
     forward, backward = jnp.split(x, 2, axis=-1)

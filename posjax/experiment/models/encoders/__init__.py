@@ -24,7 +24,7 @@ from posjax.scheme import PRNGKey, Scheme, places
 
 
 class Encoder(nnx.Module):
-  """What all encoders have in common.
+  """The interface of an encoder.
 
   Attributes:
     features: N, of each token.

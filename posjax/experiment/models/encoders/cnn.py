@@ -15,7 +15,7 @@ from jaxtyping import Array, Bool
 from posjax.experiment.models.embedding import Embedded
 from posjax.experiment.models.encoders import Encoder
 from posjax.experiment.models.layer_sets import LayerSet, named
-from posjax.experiment.models.pooling import Encoded, Group, silence
+from posjax.experiment.models.pooling import Encoded, Group, zero_padding
 from posjax.scheme import PRNGKey
 
 
@@ -60,7 +60,7 @@ class CNN(Encoder):
   def __call__(self, embedded: Embedded, *, train_key: PRNGKey | None = None) -> Encoded:
     """The answers of all filters, and which of them count; nothing is random."""
     groups, real = [], embedded.real
-    x = silence(embedded.x, real)
+    x = zero_padding(embedded.x, real)
     for size, conv in zip(self.kernel_sizes, self.convs, strict=True):
       padding = ((0, 0), (0, size - 1))
       answers = conv(jnp.pad(x, (*padding, (0, 0))))

@@ -11,7 +11,7 @@ from posjax.experiment.models.blocks import Layer, Stack
 from posjax.experiment.models.embedding import Embedded
 from posjax.experiment.models.encoders import Encoder
 from posjax.experiment.models.layer_sets import COMPLEX, LayerSet
-from posjax.experiment.models.pooling import Encoded, Group, silence
+from posjax.experiment.models.pooling import Encoded, Group, zero_padding
 from posjax.scheme import PRNGKey, Scheme
 
 
@@ -67,7 +67,7 @@ class TransformerEncoder(Encoder):
   def __call__(self, embedded: Embedded, *, train_key: PRNGKey | None = None) -> Encoded:
     """The last layer's output, normed if norms come first."""
     real = embedded.real
-    x, _ = self.stack(embedded._replace(x=silence(embedded.x, real)), train_key=train_key)
+    x, _ = self.stack(embedded._replace(x=zero_padding(embedded.x, real)), train_key=train_key)
     return Encoded((Group(x, real),))
 
 
