@@ -20,7 +20,7 @@ _ROWS = ('data', 'fsdp')  # of a batch
 
 # Name, and the axes of the LAST dimensions; stacked layers have one more in front.
 _RULES = (
-  (r"embedding'\]", ('tensor', 'fsdp')),
+  (r"table'\]\['embedding'\]", ('tensor', 'fsdp')),
   (r"attention.*(query|key|value)'\].*kernel'\]", ('fsdp', 'tensor', None)),
   (r"cross.*(query|key|value)'\].*kernel'\]", ('fsdp', 'tensor', None)),
   (r"(attention|cross).*out'\].*kernel'\]", ('tensor', None, 'fsdp')),

@@ -57,7 +57,7 @@ def test_words_are_learned_from_training_texts_alone(folder):
   assert task.lengths == (6,)
   tokens = np.concatenate([batch['inputs'].ravel() for batch in task.eval_batches(6)])
   assert (tokens == 1).sum() == 4  # not, a, at, all
-  assert task.model(nnx.Rngs(0)).embedding.num_embeddings == 7
+  assert task.model(nnx.Rngs(0)).embed.table.num_embeddings == 7
 
 
 def test_a_text_that_is_too_long_is_an_error_or_cut_and_counted(folder):
@@ -77,7 +77,7 @@ def test_vectors_keep_their_directions_and_get_the_variance_of_drawn_ones(folder
   path.write_text(''.join(f'{word} {" ".join(map(str, row))}\n' for word, row in rows.items()))
   task = made(folder, **{'task.vectors': str(path)})
   assert task.facts['vectors'] == f'2 words have one in {path}'
-  table = np.asarray(task.model(nnx.Rngs(0)).embedding.embedding[...])
+  table = np.asarray(task.model(nnx.Rngs(0)).embed.table.embedding[...])
   # Words by frequency: bad and good occur 12 times each, film and one 8, ! 4.
   found = {'bad': table[2], 'good': table[3]}
   factors = [found[word] / rows[word] for word in found]

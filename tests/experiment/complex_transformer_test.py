@@ -7,27 +7,26 @@ import pytest
 from flax import nnx
 
 import posjax
-from posjax.experiment.models.complex_transformer import (
-  ComplexAttention,
-  ComplexFeedForward,
-  ComplexTransformer,
-)
-from posjax.experiment.models.fields import is_complex
+from posjax.experiment.models.blocks import FeedForward
+from posjax.experiment.models.complex_layers import Attention
+from posjax.experiment.models.layer_sets import COMPLEX, is_complex
+from posjax.experiment.models.recurrent import RecurrentTransformer
 from posjax.layers.tokens import Tokens
+from posjax.scheme import Dims
 
 V, T = 11, 12
 TOKENS = jax.random.randint(jax.random.key(5), (2, T), 0, V)
 ORDER, VANILLA = 'transformer_xl+complex_order', 'transformer_xl+complex_vanilla'
 
 
-class OneText(ComplexTransformer):
+class OneText(RecurrentTransformer):
   """Phases that go on through a stream, so that segments are as one pass."""
 
-  def _embedded_at(self, ids):
+  def _ids_to_embed(self, ids):
     return ids
 
 
-def model(line, kind=ComplexTransformer, **changes):
+def model(line, kind=RecurrentTransformer, **changes):
   arguments = {'num_layers': 2, 'width': 8, 'num_heads': 2, 'rngs': nnx.Rngs(0), **changes}
   return kind(V, posjax.get(line), **arguments)
 
@@ -45,7 +44,7 @@ def in_segments(made, length, size):
 @pytest.mark.parametrize(
   ('line', 'kind', 'window', 'segment', 'memory'),
   [
-    (VANILLA, ComplexTransformer, 5, 3, 4),  # it has no phases of positions
+    (VANILLA, RecurrentTransformer, 5, 3, 4),  # it has no phases of positions
     (ORDER, OneText, 5, 4, 7),
     (ORDER, OneText, None, 6, 30),
   ],
@@ -74,7 +73,7 @@ def test_phases_count_from_the_start_of_each_segment_and_what_is_remembered_keep
 
 def test_attention_is_that_of_the_paper_on_the_four_terms():
   """|(q + u) . conj(k) + (q + v) . W_R R| / sqrt(D), pair by pair in complex128."""
-  layer = ComplexAttention(6, 2, posjax.get(ORDER), causal=True, rngs=nnx.Rngs(1))
+  layer = Attention(6, 2, posjax.get(ORDER), causal=True, rngs=nnx.Rngs(1))
   parts = jax.random.normal(jax.random.key(1), (2, 1, 5, 6))
   z = jax.lax.complex(*parts)
   layer.model_params['0']['u'][...] *= 50  # as large as the rest
@@ -134,7 +133,10 @@ def test_frequencies_and_both_parts_of_every_projection_learn():
 
 
 def test_complex_schemes_are_known_by_what_they_embed():
-  found = [is_complex(posjax.get(line)) for line in (ORDER, VANILLA, 'complex_order', 'sinusoidal')]
+  dims = Dims(8, 2, 4, 2, vocab=V)
+  found = [
+    is_complex(posjax.get(line), dims) for line in (ORDER, VANILLA, 'complex_order', 'sinusoidal')
+  ]
   assert found == [True, True, True, False]
 
 
@@ -142,6 +144,11 @@ def test_what_complex_layers_cannot_do_is_said():
   with pytest.raises(ValueError, match="must be 'LayerNorm', but got 'RMSNorm'"):
     model(ORDER, norm='RMSNorm')
   with pytest.raises(ValueError, match='no gate, but got gated=True'):
-    ComplexFeedForward(4, 8, 'relu', True, rngs=nnx.Rngs(0))
-  with pytest.raises(ValueError, match='embeds real numbers'):
-    model('transformer_xl')(TOKENS, jnp.arange(T))
+    FeedForward(4, 8, 'relu', True, layer_set=COMPLEX, rngs=nnx.Rngs(0))
+
+
+def test_layers_and_memory_are_real_where_embeddings_are():
+  made = model('transformer_xl')
+  past = made.init_past(2, 3)
+  assert past.inputs[0].dtype == jnp.float32
+  assert made.encode(TOKENS, jnp.arange(T)).dtype == jnp.float32

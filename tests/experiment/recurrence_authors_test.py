@@ -31,8 +31,9 @@ def as_the_authors(**changes):
     rngs=nnx.Rngs(0),
     **changes,
   )
-  params = {'embedding': {'embedding': weight('word_emb.emb_layers.0.weight')}}
-  params['shared'] = {0: {'held': {'u': weight('r_w_bias'), 'v': weight('r_r_bias')}}}
+  shared = {0: {'held': {'u': weight('r_w_bias'), 'v': weight('r_r_bias')}}}
+  table = {'embedding': weight('word_emb.emb_layers.0.weight')}
+  params = {'embed': {'table': table, 'shared': shared}}
   layers = [block_of(lambda name, i=i: weight(f'layers.{i}.{name}')) for i in range(2)]
   params['stack'] = {'periods': {0: jax.tree.map(lambda *leaves: jnp.stack(leaves), *layers)}}
   graph, state = nnx.split(model)
@@ -177,9 +178,9 @@ def test_gradients_are_those_of_the_authors_model():
     np.testing.assert_allclose(ours, theirs, rtol=1e-4, atol=1e-5 * abs(theirs).max())
 
   close(of_bias, expected('crit.out_layers.0.bias'))
-  close(found['embedding']['embedding'], expected('word_emb.emb_layers.0.weight'))
-  close(found['shared'][0]['held']['u'], expected('r_w_bias'))
-  close(found['shared'][0]['held']['v'], expected('r_r_bias'))
+  close(found['embed']['table']['embedding'], expected('word_emb.emb_layers.0.weight'))
+  close(found['embed']['shared'][0]['held']['u'], expected('r_w_bias'))
+  close(found['embed']['shared'][0]['held']['v'], expected('r_r_bias'))
   for i in range(2):
     ours = jax.tree.map(lambda leaf, i=i: leaf[i], found['stack']['periods'][0])
     theirs = block_of(lambda name, i=i: jnp.asarray(expected(f'layers.{i}.{name}')))

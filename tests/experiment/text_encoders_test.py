@@ -10,17 +10,46 @@ from flax import nnx
 
 import posjax
 from posjax.experiment.models import pooling
-from posjax.experiment.models.cnn import CNN
-from posjax.experiment.models.complex_encoder import Block
+from posjax.experiment.models.blocks import Block, Layer
 from posjax.experiment.models.complex_layers import GRUCell
-from posjax.experiment.models.fasttext import FastText
-from posjax.experiment.models.fields import COMPLEX, REAL, real_parts
-from posjax.experiment.models.rnn import Recurrent
+from posjax.experiment.models.embedding import Embedded
+from posjax.experiment.models.encoders import get_encoder
+from posjax.experiment.models.layer_sets import COMPLEX, REAL, real_parts
 from posjax.scheme import Dims
-from tests.experiment.text_made import jitted, moved, normal
+from tests.experiment.text_made import moved, normal
 from tests.loops import error
 
-FIELDS = {'real': REAL, 'complex': COMPLEX}
+LAYERS = {'real': REAL, 'complex': COMPLEX}
+
+
+def encoder(name, kind, width, **options):
+  """An encoder off its initial values."""
+  return moved(get_encoder(name)(LAYERS[kind], width, rngs=nnx.Rngs(0), **options))
+
+
+def recurrent(cell, kind, bidirectional):
+  sizes = {'hidden_width': 4, 'num_layers': 1, 'bidirectional': bidirectional}
+  return encoder(cell, kind, 5, **sizes)
+
+
+def encoded(model, x, real):
+  """Features of each token."""
+  graph, state = nnx.split(model)
+  run = jax.jit(lambda state, *inputs: nnx.merge(graph, state)(Embedded(*inputs)).x)
+  return run(state, jnp.asarray(x), (), (), jnp.asarray(real, jnp.int32))
+
+
+def pooled(model, kind, x, real):
+  """One vector a row, by the encoder's own pooling or by that of the name."""
+  graph, state = nnx.split(model)
+
+  @jax.jit
+  def run(state, x, segments):
+    model = nnx.merge(graph, state)
+    vectors = pooling.pool(model.pooling or kind, model(Embedded(x, segments=segments)))
+    return model.after_pooling(vectors)
+
+  return run(state, jnp.asarray(x), jnp.asarray(real, jnp.int32))
 
 
 # Recurrent cells: torch for the real ones, loops for the complex ones.
@@ -30,11 +59,7 @@ FIELDS = {'real': REAL, 'complex': COMPLEX}
 @pytest.mark.parametrize('cell', ['rnn', 'lstm', 'gru'])
 def test_real_recurrent_states_are_those_of_torch(cell, bidirectional):
   torch = pytest.importorskip('torch')
-  model = moved(
-    Recurrent(
-      REAL, cell, 5, 4, num_layers=1, bidirectional=bidirectional, pooling='last', rngs=nnx.Rngs(0)
-    )
-  )
+  model = recurrent(cell, 'real', bidirectional)
   theirs = getattr(torch.nn, cell.upper())(5, 4, batch_first=True, bidirectional=bidirectional)
   (layer,) = model.layers
   cells = (layer.forward_rnn, layer.backward_rnn) if bidirectional else (layer,)
@@ -46,10 +71,12 @@ def test_real_recurrent_states_are_those_of_torch(cell, bidirectional):
       bias = 0 * dense.kernel[0] if dense.bias is None else dense.bias[...]
       getattr(theirs, f'bias_{name}_l0{suffix}').data = torch.tensor(np.asarray(bias))
   x, real = normal(2, 6, 5), np.arange(6)[None] < np.array([[6], [4]])
-  found = jitted(model)(x, real)
+  features = encoded(model, x, real)
+  found = pooled(model, 'last', x, real)
   for i, length in enumerate((6, 4)):
     with torch.no_grad():
       states, _ = theirs(torch.tensor(x[i : i + 1, :length]))
+    assert error(features[i, :length], states[0].numpy()) <= 1e-6
     expected = states[0, -1].numpy()
     if bidirectional:
       expected = np.concatenate([states[0, -1, :4].numpy(), states[0, 0, 4:].numpy()])
@@ -95,11 +122,7 @@ def test_the_complex_gru_is_its_equations():
 
 
 def test_two_complex_directions_are_each_direction_alone():
-  both = moved(
-    Recurrent(
-      COMPLEX, 'gru', 5, 4, num_layers=1, bidirectional=True, pooling='last', rngs=nnx.Rngs(0)
-    )
-  )
+  both = recurrent('gru', 'complex', bidirectional=True)
   x, real = normal(1, 4, 5, field='complex'), np.ones((1, 4), bool)
   (layer,) = both.layers
   ends = []
@@ -108,15 +131,15 @@ def test_two_complex_directions_are_each_direction_alone():
     for word in words:
       carry, _ = cell(carry, jnp.asarray(word))
     ends.append(carry)
-  assert error(jitted(both)(x, real)[0], np.concatenate(ends)) <= 1e-6
+  assert error(pooled(both, 'last', x, real)[0], np.concatenate(ends)) <= 1e-6
 
 
 # FastText, the convolutions, the Transformer block.
 
 
-@pytest.mark.parametrize('field', FIELDS)
+@pytest.mark.parametrize('field', LAYERS)
 def test_fasttext_is_a_dense_layer_of_the_mean(field):
-  model = moved(FastText(FIELDS[field], 5, 4, activation='tanh', rngs=nnx.Rngs(0)))
+  model = encoder('fasttext', field, 5, hidden_width=4, activation='tanh')
   x, lengths = normal(2, 6, 5, field=field), (6, 4)
   dense = model.dense
   for i, length in enumerate(lengths):
@@ -126,15 +149,15 @@ def test_fasttext_is_a_dense_layer_of_the_mean(field):
     else:
       expected = apart(np.tanh, mean @ kernel(dense) + bias(dense))
     real = np.arange(6)[None] < np.array(lengths)[:, None]
-    assert error(jitted(model)(x, real)[i], expected) <= 1e-6
+    assert error(pooled(model, None, x, real)[i], expected) <= 1e-6
 
 
-@pytest.mark.parametrize('field', FIELDS)
+@pytest.mark.parametrize('field', LAYERS)
 def test_the_cnn_is_the_largest_of_each_filter_over_whole_windows(field):
-  model = moved(CNN(FIELDS[field], 3, 4, (2, 3), activation='relu', rngs=nnx.Rngs(0)))
+  model = encoder('cnn', field, 3, hidden_width=4, kernel_sizes=(2, 3), activation='relu')
   x, lengths = normal(3, 6, 3, field=field), (6, 2, 1)
   real = np.arange(6)[None] < np.array(lengths)[:, None]
-  found = jitted(model)(x, real)
+  found = pooled(model, None, x, real)
   for i, length in enumerate(lengths):
     expected = []
     for size, conv in zip((2, 3), model.convs, strict=True):
@@ -153,13 +176,13 @@ def test_the_cnn_is_the_largest_of_each_filter_over_whole_windows(field):
 def test_the_complex_cnn_is_that_of_the_authors():
   golden = np.load(Path(__file__).parents[1] / 'golden' / 'complex_layers.npz')
   both = lambda name: golden[f'tf_order_{name}_real'] + 1j * golden[f'tf_order_{name}_imag']
-  model = CNN(COMPLEX, 6, 3, (2, 3), activation='relu', rngs=nnx.Rngs(0))
+  model = encoder('cnn', 'complex', 6, hidden_width=3, kernel_sizes=(2, 3), activation='relu')
   for i, conv in enumerate(model.convs):
     weights, shared = both(f'conv{i}')[:, :, 0], golden[f'tf_order_convbias{i}']
     conv.real.kernel[...], conv.imag.kernel[...] = map(jnp.asarray, (weights.real, weights.imag))
     conv.bias.values[...] = jnp.asarray(np.stack([shared, shared]))
   z = both('emb').astype(np.complex64)
-  found = real_parts(jitted(model)(z, np.ones(z.shape[:2], bool)))
+  found = real_parts(pooled(model, None, z, np.ones(z.shape[:2], bool)))
   assert error(found, golden['tf_order_pooled_features']) <= 1e-6
 
 
@@ -176,11 +199,13 @@ def test_the_complex_block_is_its_equations(pre_norm):
   scheme = posjax.get('complex_order')
   block = moved(
     Block(
-      scheme,
+      Layer(scheme),
+      layer_set=COMPLEX,
       width=6,
       num_heads=2,
       ff_width=5,
       pre_norm=pre_norm,
+      attention_bias=True,
       activation='relu',
       dropout_rate=0.0,
       rngs=nnx.Rngs(0),
@@ -190,22 +215,24 @@ def test_the_complex_block_is_its_equations(pre_norm):
   dims = Dims(6, 2, 3, 2, 11)
   shared = scheme.init_model(jax.random.key(0), dims)
   pos, segments = jnp.arange(4)[None], jnp.array([[1, 1, 1, 0]])
-  run = lambda block, *args: block(*args, shared, None)
-  found = nnx.jit(run)(block, jnp.asarray(z), pos, segments)[0, :3]
+  run = lambda block, z: block(z, pos, segments=segments, model_params=shared)[0]
+  found = nnx.jit(run)(block, jnp.asarray(z))[0, :3]
 
   def attend(z):
     a = block.attention
-    q, k, v = (z @ kernel(layer) + bias(layer) for layer in (a.query, a.key, a.value))
+    flat = lambda layer: (kernel(layer).reshape(6, 6), bias(layer).reshape(6))
+    q, k, v = (z @ w + b for w, b in map(flat, (a.query, a.key, a.value)))
     heads = []
     for h in (slice(0, 3), slice(3, 6)):
       scores = abs(q[:, h] @ k[:, h].conj().T) / np.sqrt(3)  # eq. 14
       weights = np.exp(scores) / np.exp(scores).sum(1, keepdims=True)
       heads.append(weights @ v[:, h])
-    return np.concatenate(heads, axis=1) @ kernel(a.out) + bias(a.out)
+    return np.concatenate(heads, axis=1) @ flat(a.out)[0] + flat(a.out)[1]
 
   def feed_forward(z):
-    hidden = apart(lambda x: np.maximum(x, 0), z @ kernel(block.up) + bias(block.up))
-    return hidden @ kernel(block.down) + bias(block.down)
+    ff = block.feed_forward
+    hidden = apart(lambda x: np.maximum(x, 0), z @ kernel(ff.up) + bias(ff.up))
+    return hidden @ kernel(ff.down) + bias(ff.down)
 
   expected = z[0, :3].astype(np.complex128)
   for part, layer in zip((attend, feed_forward), block.norms, strict=True):
@@ -216,7 +243,7 @@ def test_the_complex_block_is_its_equations(pre_norm):
   assert error(found, expected) <= 2e-6
 
 
-@pytest.mark.parametrize('field', FIELDS)
+@pytest.mark.parametrize('field', LAYERS)
 @pytest.mark.parametrize('name', pooling.POOLINGS)
 def test_pooling_is_a_loop_over_the_tokens(name, field):
   x = normal(3, 5, 2, field=field)
@@ -228,6 +255,32 @@ def test_pooling_is_a_loop_over_the_tokens(name, field):
   for i in (0, 1):
     np.testing.assert_allclose(found[i], loops[name](x[i][real[i]]), rtol=1e-6)
   np.testing.assert_array_equal(found[2], 0)
+
+
+@pytest.mark.parametrize('name', pooling.POOLINGS)
+def test_groups_of_features_are_pooled_each_with_its_own_mask(name):
+  groups = []
+  for seed in (1, 2):
+    counts = np.random.default_rng(seed).random((3, 5)) < 0.5
+    counts[0, 0], counts[2] = True, False
+    groups.append((normal(3, 5, 2, seed=seed), counts))
+  both = pooling.Encoded(tuple(pooling.Group(*map(jnp.asarray, group)) for group in groups))
+  loops = {'mean': lambda x: x.mean(0), 'max': lambda x: x.max(0), 'last': lambda x: x[-1]}
+  expected = np.zeros((3, 4))
+  for i, j in np.ndindex(3, 2):
+    x, counts = groups[j]
+    if counts[i].any():
+      expected[i, 2 * j : 2 * j + 2] = loops[name](x[i, counts[i]])
+  np.testing.assert_allclose(pooling.pool(name, both), expected, rtol=1e-6)
+  np.testing.assert_array_equal(both.x, np.concatenate([x for x, _ in groups], axis=-1))
+
+
+def test_only_the_last_state_of_a_backward_direction_is_that_at_the_first_token():
+  x, counts = normal(1, 4, 2), jnp.array([[False, True, True, False]])
+  forward = pooling.Group(jnp.asarray(x), counts)
+  both = pooling.Encoded((forward, forward._replace(backward=True)))
+  np.testing.assert_array_equal(pooling.pool('last', both)[0], [*x[0, 2], *x[0, 1]])
+  np.testing.assert_array_equal(pooling.pool('max', both)[0], [*x[0, 1:3].max(0)] * 2)
 
 
 def test_the_first_token_is_found_after_left_padding():

@@ -7,11 +7,14 @@ import pytest
 from flax import nnx
 
 import posjax
-from posjax.experiment.models.classifier import ENCODERS, Classifier
-from posjax.experiment.models.fields import is_complex
+from posjax.experiment.models import encoders
+from posjax.experiment.models.classifier import Classifier
+from posjax.experiment.models.layer_sets import is_complex
+from posjax.scheme import Dims
 from tests.experiment.text_made import jitted, moved, normal
 from tests.loops import error
 
+ENCODERS = encoders.names()
 INPUTS = ('none', 'learned', 'sinusoidal', 'complex_vanilla', 'complex_order')
 SIZES = {
   'width': 8,
@@ -91,7 +94,8 @@ def test_a_text_alone_is_the_text_in_a_padded_batch_with_its_gradients(encoder, 
   rows = [[1, 6, 8, 2, 5], [3, 9, 2], []]  # the second is shorter than one of the kernels
   alone, gradients = both(0, *padded(rows[1:2], 3))
   found, same = both(1, *padded(rows, 6))
-  assert error(found, alone) <= 1e-6
+  # Logits are as small as 0.07, sums of features near 1: a rounding of these is 1e-6 of those.
+  assert error(found, alone) <= 2e-6
   for one, other in zip(same, gradients, strict=True):
     np.testing.assert_allclose(one, other, rtol=0, atol=1e-6 * max(1, abs(other).max()))
   assert all(np.abs(one).max() > 0 for one in gradients)
@@ -110,7 +114,8 @@ def test_order_matters_where_it_should(encoder):
 
 
 def test_numbers_are_complex_where_the_scheme_makes_them_so():
-  found = {name: is_complex(posjax.get(name)) for name in (*INPUTS, 'rope')}
+  dims = Dims(8, 2, 4, 2, vocab=11)
+  found = {name: is_complex(posjax.get(name), dims) for name in (*INPUTS, 'rope')}
   assert {name for name, yes in found.items() if yes} == {
     'complex_vanilla',
     'complex_order',
@@ -122,7 +127,13 @@ def test_numbers_are_complex_where_the_scheme_makes_them_so():
 @pytest.mark.parametrize(
   ('scheme', 'changes', 'message'),
   [
-    ('none', {'encoder': 'bert'}, "encoder must be one of fasttext, .* but got 'bert'"),
+    (
+      'none',
+      {'encoder': 'bert'},
+      "Unknown encoder 'bert'. There are: cnn, fasttext, .*transformer",
+    ),
+    ('none', {'encoder': 'transformr'}, "'transformr'; did you mean 'transformer'"),
+    ('none', {'encoder': 'cnn', 'filters': 3}, 'options of encoders are .* but got filters'),
     ('none', {'encoder': 'cnn', 'bidirectional': True}, "bidirectional is for .* is 'cnn'"),
     ('none', {'encoder': 'cnn', 'kernel_sizes': ()}, r'kernel_sizes must be .* got \(\)'),
     ('none', {'encoder': 'lstm', 'pooling': 'sum'}, "pooling must be .* but got 'sum'"),
@@ -145,7 +156,7 @@ def test_vectors_are_the_embeddings():
   model = Classifier(
     11, 3, posjax.get('none'), vectors=table, rngs=nnx.Rngs(0), **SIZES, encoder='cnn'
   )
-  np.testing.assert_array_equal(model.embedding.embedding[...], table)
+  np.testing.assert_array_equal(model.embed.table.embedding[...], table)
 
 
 def test_dropout_depends_on_its_key_and_is_off_without_one():
@@ -154,3 +165,34 @@ def test_dropout_depends_on_its_key_and_is_off_without_one():
   run = lambda key: np.asarray(model(tokens, pos, segments=segments, train_key=key))
   assert (run(None) == run(None)).all()
   assert (run(jax.random.key(1)) != run(jax.random.key(2))).any()
+
+
+FOUND = """
+from flax import nnx
+
+from posjax.experiment.models.encoders import Encoder
+from posjax.experiment.models.pooling import Encoded, Group
+
+
+class Repeated(Encoder):
+  def __init__(self, layer_set, width, *, times, rngs):
+    self.times, self.features = times, times * width
+
+  def __call__(self, embedded, *, train_key=None):
+    return Encoded((Group(embedded.x, embedded.real),) * self.times)
+
+
+encoder = Repeated
+"""
+
+
+def test_an_encoder_is_found_by_its_file_with_options_of_its_own(tmp_path, monkeypatch):
+  (tmp_path / 'repeated.py').write_text(FOUND)
+  monkeypatch.setattr(encoders, '__path__', [*encoders.__path__, str(tmp_path)])
+  model = classifier('sinusoidal', encoder='repeated', times=3)
+  assert 'repeated' in encoders.names()
+  tokens, pos, segments = padded([[3, 9, 2], [5]], 4)
+  logits = model(tokens, pos, segments=segments)
+  x = model.embed(tokens, model.embed.ids(pos)).x
+  means = jnp.stack([x[0, :3].mean(0), x[1, 0]])
+  np.testing.assert_allclose(logits, model.readout(jnp.tile(means, 3)), rtol=1e-5, atol=1e-6)

@@ -77,12 +77,12 @@ def test_the_scan_runs_the_layers_one_after_the_other():
   """Against the blocks taken out of the stack and called in a plain loop."""
   model = transformer('rope', 'alibi', num_layers=4)
   graph, state = nnx.split(model.stack.periods)
-  x = model.embedding(TOKENS) * 4.0
+  x = model.embed.table(TOKENS) * 4.0
   for period in range(2):
     one = jax.tree.map(lambda leaf, i=period: leaf[i], state)
     for block in nnx.merge(graph, one):
       x, _ = block(x, jnp.broadcast_to(POS, TOKENS.shape))
-  np.testing.assert_allclose(model.embedding.attend(model.norm(x)), model(TOKENS, POS), atol=1e-5)
+  np.testing.assert_allclose(model.embed.attend(model.stack.norm(x)), model(TOKENS, POS), atol=1e-5)
 
 
 def test_a_pattern_of_windows_limits_only_its_own_layers():
@@ -170,7 +170,7 @@ def test_post_norm_ends_every_block_with_its_norm():
   x = model.encode(TOKENS, POS)
   np.testing.assert_allclose(x.mean(-1), 0, atol=1e-5)
   np.testing.assert_allclose(x.std(-1), 1, atol=1e-3)
-  assert model.norm is None
+  assert model.stack.norm is None
 
 
 def encoder_decoder():
@@ -220,10 +220,57 @@ def test_sizes_and_names_that_do_not_fit_are_refused(changes, message, unchecked
     transformer('none', 'rope', **changes)
 
 
-def test_complex_embeddings_are_refused_before_their_imaginary_parts_are_lost():
-  model = Transformer(
-    11, posjax.get('complex_order'), width=16, num_layers=1, num_heads=2, rngs=nnx.Rngs(0)
+def jittered(model):
+  """The model, with biases and norms that are neither 0 nor 1."""
+  draw = np.random.default_rng(1).normal
+  step = lambda leaf: leaf + 0.1 * jnp.asarray(draw(size=leaf.shape), leaf.dtype)
+  nnx.update(model, jax.tree.map(step, nnx.state(model, nnx.Param)))
+  return model
+
+
+def test_a_scheme_of_complex_embeddings_makes_every_layer_complex():
+  model = jittered(transformer('complex_order'))
+  x = model.encode(TOKENS, POS)
+  assert x.dtype == jnp.complex64
+  assert min(abs(x.real).max(), abs(x.imag).max()) > 0.1
+  kernels = [
+    jax.tree_util.keystr(path)
+    for path, _ in jax.tree.leaves_with_path(nnx.state(model.stack, nnx.Param))
+    if 'kernel' in jax.tree_util.keystr(path)
+  ]
+  assert len(kernels) == 2 * 6  # attention's four and the feed-forward layer's two, in two parts
+  assert all('real' in name or 'imag' in name for name in kernels)
+  expected = abs(x) @ model.embed.table.embedding[...].T
+  np.testing.assert_allclose(model(TOKENS, POS), expected, rtol=1e-5, atol=1e-5)
+
+
+def test_a_complex_encoder_decoder_reads_complex_memory_by_its_modulus():
+  """Cross-attention pair by pair in complex128: softmax of |q . conj(k)| / sqrt(D)."""
+  sizes = {'num_layers': 2, 'width': 16, 'num_heads': 2}
+  model = jittered(EncoderDecoder(V, V, posjax.get('complex_order'), sizes, rngs=nnx.Rngs(0)))
+  source = jax.random.randint(jax.random.key(3), (2, 6), 0, V)
+  ones = jnp.ones_like(source)
+  logits = translate(jitted(model), source, ones)
+  assert logits.dtype == jnp.float32
+  assert not np.allclose(translate(jitted(model), source.at[:, 0].add(1) % V, ones), logits)
+
+  graph, state = nnx.split(model.decoder.stack.periods)
+  layer = nnx.merge(graph, jax.tree.map(lambda leaf: leaf[0], state))[0].cross
+  x, z = (
+    jax.lax.complex(*jax.random.normal(jax.random.key(seed), (2, 1, length, 16)))
+    for seed, length in ((1, 3), (2, 5))
   )
-  tokens = jnp.arange(5)[None]
-  with pytest.raises(ValueError, match='complex embeddings, but the layers of this model are real'):
-    model(tokens, tokens)
+  found = layer(x, jnp.zeros(3, jnp.int32), x_kv=z, kv_pos=jnp.zeros(5, jnp.int32))[0]
+  kernel = lambda name: sum(
+    unit * np.asarray(getattr(getattr(layer, name), part).kernel[...], np.float64)
+    for unit, part in ((1, 'real'), (1j, 'imag'))
+  )
+  q = np.einsum('tm,mhd->thd', np.asarray(x[0], np.complex128), kernel('query'))
+  k, v = (
+    np.einsum('sm,mhd->shd', np.asarray(z[0], np.complex128), kernel(name))
+    for name in ('key', 'value')
+  )
+  weights = np.exp(abs(np.einsum('thd,shd->hts', q, k.conj())) / 8**0.5)
+  mixed = np.einsum('hts,shd->thd', weights / weights.sum(-1, keepdims=True), v)
+  expected = np.einsum('thd,hdm->tm', mixed, kernel('out'))
+  np.testing.assert_allclose(found, expected, rtol=2e-5, atol=1e-5)

@@ -1,4 +1,8 @@
-"""One set of Transformer blocks for decoders, encoders and both together.
+"""One stack of Transformer blocks: for decoders, encoders and both together, real or complex.
+
+Complex blocks are those of Wang et al. 2020, https://arxiv.org/abs/1912.12333, section 3.3 and eqs.
+10 and 14: projections and feed-forward layers are complex, the scheme makes real logits, and the
+weights mix complex values. Norms and activations act on real and imaginary parts apart.
 
 B batch, T tokens, M model width, F feed-forward width, L layers, P layers in one period of a
 repeating pattern.
@@ -13,6 +17,8 @@ import jax.numpy as jnp
 from flax import nnx
 from jaxtyping import Array, Float, Inexact, Int
 
+from posjax.experiment.models.embedding import Embedded
+from posjax.experiment.models.layer_sets import COMPLEX, REAL, LayerSet, dropout, named
 from posjax.experiment.models.past import remembered
 from posjax.layers.cache import Cache
 from posjax.layers.tokens import Tokens
@@ -21,7 +27,7 @@ from posjax.scheme import Ids, Params, PRNGKey, Scheme
 
 
 class Memory(NamedTuple):
-  """What a decoder's cross-attention reads: the encoder's output."""
+  """An encoder's output, which the cross-attention of a decoder reads."""
 
   x: Float[Array, 'B S M']
   segments: Int[Array, 'B S']
@@ -40,38 +46,58 @@ class FeedForward(nnx.Module):
   Reference: Shazeer 2020, https://arxiv.org/abs/2002.05202 (SwiGLU: gated, with 'silu').
   """
 
-  def __init__(self, width: int, ff_width: int, activation: str, gated: bool, *, rngs: nnx.Rngs):
+  def __init__(
+    self,
+    width: int,
+    ff_width: int,
+    activation: str,
+    gated: bool = False,
+    *,
+    layer_set: LayerSet = REAL,
+    rngs: nnx.Rngs,
+  ):
+    if gated and layer_set is COMPLEX:
+      raise ValueError('A complex feed-forward layer has no gate, but got gated=True.')
+    self.layer_set = layer_set
     self.activation = named(jax.nn, activation, 'activation')
-    self.up = nnx.Linear(width, ff_width, rngs=rngs)
-    self.gate = nnx.Linear(width, ff_width, rngs=rngs) if gated else None
-    self.down = nnx.Linear(ff_width, width, rngs=rngs)
+    self.up = layer_set.dense(width, ff_width, rngs=rngs)
+    self.gate = layer_set.dense(width, ff_width, rngs=rngs) if gated else None
+    self.down = layer_set.dense(ff_width, width, rngs=rngs)
 
-  def __call__(self, x: Float[Array, 'B T M']) -> Float[Array, 'B T M']:
-    """The same for every token."""
-    return by_token(self._of_tokens, x)
+  def __call__(self, x: Inexact[Array, 'B T M']) -> Inexact[Array, 'B T M']:
+    """Transforms every token in the same way."""
+    return by_token(self._transform, x)
 
-  def _of_tokens(self, x):
+  def _transform(self, x):
     up = self.up(x)
-    hidden = self.activation(up) if self.gate is None else self.activation(self.gate(x)) * up
-    return self.down(hidden)
-
-
-class Parts(NamedTuple):
-  """What blocks are made of: constructors with the signatures of these.
-
-  Attributes:
-    attention: of self-attention.
-    feed_forward: of the feed-forward layer.
-    norm: `(name) -> (width, rngs=) -> module`.
-  """
-
-  attention: Callable[..., Attention] = Attention
-  feed_forward: Callable[..., nnx.Module] = FeedForward
-  norm: Callable[[str], Callable[..., nnx.Module]] = lambda name: named(nnx, name, 'norm')
+    if self.gate is None:
+      return self.down(self.layer_set.apply(self.activation, up))
+    return self.down(self.activation(self.gate(x)) * up)
 
 
 class Block(nnx.Module):
-  """Self-attention, cross-attention where there is a memory, feed-forward; each with its norm."""
+  """Self-attention, cross-attention where there is a memory, feed-forward; each with its norm.
+
+  Args:
+    layer: what may differ from the other layers of a pattern.
+    width: M.
+    num_heads: H.
+    ff_width: F.
+    layer_set: real or complex layers.
+    num_kv_heads: K; None means H.
+    causal: whether a token sees only what is not after it.
+    cross: whether there is cross-attention.
+    norm: 'LayerNorm', 'RMSNorm' or 'BatchNorm'; 'LayerNorm' for complex layers.
+    pre_norm: whether norms come before each part instead of after it.
+    activation: a name in jax.nn.
+    gated: whether the feed-forward layer has a gate.
+    attention_bias: whether the projections of attention have biases.
+    dropout_rate: of attention weights and of what each part adds.
+    rngs: a stream for `params`.
+
+  Raises:
+    ValueError: if sizes do not fit, or a name is unknown.
+  """
 
   def __init__(
     self,
@@ -79,21 +105,27 @@ class Block(nnx.Module):
     *,
     width: int,
     num_heads: int,
-    num_kv_heads: int | None,
     ff_width: int,
-    causal: bool,
-    cross: bool,
-    norm: str,
+    layer_set: LayerSet = REAL,
+    num_kv_heads: int | None = None,
+    causal: bool = False,
+    cross: bool = False,
+    norm: str = 'LayerNorm',
     pre_norm: bool,
     activation: str,
-    gated: bool,
+    gated: bool = False,
+    attention_bias: bool = False,
     dropout_rate: float,
     rngs: nnx.Rngs,
-    parts: Parts = Parts(),  # noqa: B008 (immutable)
   ):
-    make_norm = parts.norm(norm)
-    heads = {'num_kv_heads': num_kv_heads, 'dropout_rate': dropout_rate, 'rngs': rngs}
-    self.attention = parts.attention(
+    make_norm = layer_set.norm(norm)
+    heads: dict[str, Any] = {
+      'num_kv_heads': num_kv_heads,
+      'use_bias': attention_bias,
+      'dropout_rate': dropout_rate,
+      'rngs': rngs,
+    }
+    self.attention = layer_set.attention(
       width,
       num_heads,
       layer.scheme,
@@ -102,8 +134,10 @@ class Block(nnx.Module):
       model_params=False,
       **heads,
     )
-    self.cross = Attention(width, num_heads, **heads) if cross else None
-    self.feed_forward = parts.feed_forward(width, ff_width, activation, gated, rngs=rngs)
+    self.cross = layer_set.attention(width, num_heads, **heads) if cross else None
+    self.feed_forward = FeedForward(
+      width, ff_width, activation, gated, layer_set=layer_set, rngs=rngs
+    )
     self.norms = nnx.List([make_norm(width, rngs=rngs) for _ in range(3 if cross else 2)])
     self.pre_norm = pre_norm
     self.dropout_rate = dropout_rate
@@ -151,16 +185,31 @@ class Block(nnx.Module):
   def _residual(self, x, part, norm, segments, key):
     """x + part(norm(x)), or norm(x + part(x))."""
     y = part(normalize(norm, x, segments, key) if self.pre_norm else x)
-    x = x + nnx.Dropout(self.dropout_rate)(y, deterministic=key is None, rngs=key)
+    x = x + dropout(y, self.dropout_rate, key)
     return x if self.pre_norm else normalize(norm, x, segments, key)
 
 
 class Stack(nnx.Module):
   """L blocks: a pattern of layers, repeated, run by one scan over the repetitions.
 
-  Parameters of equal layers are stacked along a leading axis of L / P. `remat` recomputes each
-  period in the backward pass instead of keeping its activations. `unroll` periods are compiled as
-  one step of the scan: more of them run faster on a CPU, and compile longer.
+  Parameters of equal layers are stacked along a leading axis of L / P.
+
+  Args:
+    pattern: the P layers that repeat.
+    num_layers: L; the pattern must divide it.
+    width: M.
+    layer_set: real or complex layers.
+    norm: as in `Block`.
+    pre_norm: norm before each part of a block, and once after the last block, instead of after
+      each part.
+    remat: recompute each period in the backward pass instead of keeping its activations.
+    unroll: how many periods are compiled as one step of the scan. More of them run faster on a
+      CPU, and compile longer.
+    rngs: a stream for `params`.
+    block: further arguments of `Block`.
+
+  Raises:
+    ValueError: if sizes do not divide, or a name is unknown.
   """
 
   def __init__(
@@ -168,6 +217,10 @@ class Stack(nnx.Module):
     pattern: Sequence[Layer],
     num_layers: int,
     *,
+    width: int,
+    layer_set: LayerSet = REAL,
+    norm: str = 'LayerNorm',
+    pre_norm: bool,
     remat: bool = False,
     unroll: int = 1,
     rngs: nnx.Rngs,
@@ -178,6 +231,7 @@ class Stack(nnx.Module):
       raise ValueError(
         f'The pattern of {len(pattern)} layers must divide num_layers, but got {num_layers}.'
       )
+    block |= {'width': width, 'layer_set': layer_set, 'norm': norm, 'pre_norm': pre_norm}
 
     @nnx.split_rngs(splits=repeats)
     @nnx.vmap(in_axes=(0,), out_axes=0)
@@ -185,38 +239,48 @@ class Stack(nnx.Module):
       return nnx.List([Block(layer, rngs=rngs, **block) for layer in pattern])
 
     self.periods = period(rngs)
+    self.norm = layer_set.norm(norm)(width, rngs=rngs) if pre_norm else None
     self.repeats = repeats
     self.remat, self.unroll = remat, unroll
 
   def __call__(
     self,
-    x: Inexact[Array, 'B T M'],
-    ids: Sequence[Ids],
+    embedded: Embedded,
     *,
-    model_params: Sequence[Params],
     train_key: PRNGKey | None = None,
     caches: tuple[Cache, ...] | None = None,
     past: Sequence[Tokens] | None = None,
-    **tokens: Any,
+    memory: Memory | None = None,
   ) -> tuple[Inexact[Array, 'B T M'], tuple[Any, ...] | None]:
-    """Runs all layers. `ids`, `model_params`, `caches` and `past` hold one entry per pattern layer.
+    """Runs all layers.
 
-    With `past`, whose `x` are stacked like the layers, it returns what to remember in their place.
+    Args:
+      embedded: the tokens; its `ids` and `model_params` have one entry per layer of the pattern.
+      train_key: random key of dropout. Given, BatchNorm uses the batch's own statistics.
+      caches: one entry per layer of the pattern, each stacked over the repetitions.
+      past: inputs of the layers that come before the tokens, stacked likewise.
+      memory: an encoder's output, where the layers cross.
+
+    Returns:
+      The last layer's output, normed, and one entry per layer of the pattern: the caches with
+      these tokens; or with `past`, what to remember in its place; or None without either.
     """
     graph, state = nnx.split(self.periods)
-    inputs = None if past is None else tuple(each.x for each in past)
+    segments = embedded.segments
+    inputs = None if past is None else tuple(layer.x for layer in past)
 
     def period(x, sliced):
       state, key, caches, inputs = sliced
       blocks, after = nnx.merge(graph, state), []
-      for i, (block, one, params) in enumerate(zip(blocks, ids, model_params, strict=True)):
+      per_layer = zip(blocks, embedded.ids, embedded.model_params, strict=True)
+      for i, (block, ids, params) in enumerate(per_layer):
         own: dict[str, Any] = {'train_key': None if key is None else jax.random.fold_in(key, i)}
         if past is not None:
           own['past'] = past[i]._replace(x=inputs[i])
           after.append(remembered(inputs[i], x))
         if caches is not None:
           own['cache'] = caches[i]
-        x, cache = block(x, one, model_params=params, **own, **tokens)
+        x, cache = block(x, ids, model_params=params, segments=segments, memory=memory, **own)
         if caches is not None:
           after.append(cache)
       return x, (nnx.state(blocks, nnx.BatchStat), tuple(after))
@@ -224,9 +288,10 @@ class Stack(nnx.Module):
     keys = None if train_key is None else jax.random.split(train_key, self.repeats)
     body = jax.checkpoint(period) if self.remat else period
     x, (statistics, after) = jax.lax.scan(
-      body, x, (state, keys, caches, inputs), unroll=min(self.unroll, self.repeats)
+      body, embedded.x, (state, keys, caches, inputs), unroll=min(self.unroll, self.repeats)
     )
     nnx.update(self.periods, statistics)
+    x = x if self.norm is None else normalize(self.norm, x, segments, train_key)
     return x, after or None
 
   def init_cache(self, batch: int, capacity: int) -> tuple[Cache, ...]:
@@ -244,7 +309,7 @@ class Stack(nnx.Module):
 
 
 def _ids_dtype(scheme: Scheme) -> Any:
-  """What place 0 makes of int32 ids: some schemes place tokens between two."""
+  """The dtype of ids after place 0: some schemes turn integers into real numbers."""
   pos = jax.ShapeDtypeStruct((1,), jnp.int32)
   return jax.eval_shape(lambda pos: scheme.ids(pos, None), pos).dtype
 
@@ -264,10 +329,10 @@ def _read(cross: Attention, memory: Memory, segments, key, x: Array) -> Array:
 
 
 def by_token(layer: Callable[[Array], Array], x: Array) -> Array:
-  """`layer`, the same for every token, of all tokens side by side: of [B T, M], as [B, T, M].
+  """Applies a layer that treats all tokens alike to them as [B T, M]; the result is [B, T, M].
 
-  Of one row, [1, T, M], XLA's CPU backend takes 7 to 15 times as long for the sums of a norm and
-  its derivative, and 3 times for the derivative of a kernel.
+  For a batch of one row, [1, T, M], XLA's CPU backend would take 7 to 15 times as long for the
+  sums of a norm and its derivative, and 3 times for the derivative of a kernel.
   """
   return layer(x.reshape(-1, x.shape[-1])).reshape(x.shape)
 
@@ -278,18 +343,6 @@ def normalize(norm: nnx.Module, x: Array, segments: Array | None, train_key) -> 
     return by_token(norm, x)
   mask = None if segments is None else (segments != 0)[..., None]
   return norm(x, use_running_average=train_key is None, mask=mask)
-
-
-def named(module: Any, name: str, what: str) -> Any:
-  """The function or class of that name, for configs, which can only hold names.
-
-  Raises:
-    ValueError: if there is none.
-  """
-  found = getattr(module, name, None)
-  if not callable(found):
-    raise ValueError(f'The {what} must be a name in {module.__name__}, but got {name!r}.')
-  return found
 
 
 def _keys(key: PRNGKey | None, count: int) -> Sequence[PRNGKey | None]:

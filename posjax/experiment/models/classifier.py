@@ -1,28 +1,23 @@
-"""Texts to labels: words, their positions, an encoder, and a real softmax layer.
+"""Texts to labels: embedded words, an encoder, pooling, and a real softmax layer.
 
 Where the scheme makes complex embeddings, every layer is complex, as in Wang et al. 2020,
-https://arxiv.org/abs/1912.12333; real and imaginary parts of the features, side by side, meet in
-the last layer.
+https://arxiv.org/abs/1912.12333; the last layer reads real and imaginary parts of the features,
+side by side.
 """
 
 from collections.abc import Sequence
+from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from flax import nnx
 from jaxtyping import Array, Float, Int
 
-from posjax.experiment.models.cnn import CNN
-from posjax.experiment.models.fasttext import FastText
-from posjax.experiment.models.fields import COMPLEX, REAL, dropped, is_complex, real_parts
-from posjax.experiment.models.pooling import silence
-from posjax.experiment.models.rnn import Recurrent
-from posjax.experiment.models.transformer_encoder import TransformerEncoder
-from posjax.nnx import Parameters
-from posjax.scheme import Dims, Ids, PRNGKey, Scheme, places
-
-ENCODERS = ('fasttext', 'rnn', 'lstm', 'gru', 'cnn', 'transformer')
+from posjax.experiment.models import encoders
+from posjax.experiment.models import pooling as pool
+from posjax.experiment.models.embedding import Embedding, make_dims
+from posjax.experiment.models.layer_sets import dropout, layer_set_of, real_parts
+from posjax.scheme import Ids, PRNGKey, Scheme
 
 
 class Classifier(nnx.Module):
@@ -33,21 +28,16 @@ class Classifier(nnx.Module):
     labels: C.
     scheme: one scheme; for a Transformer, perhaps a pattern that repeats over the layers. The
       other encoders know positions by place 0 and 1 alone.
-    encoder: one of `ENCODERS`.
+    encoder: a file in `encoders`.
     width: M, of the embeddings.
-    hidden_width: of FastText's dense layer, a recurrent state, the filters of each kernel size, or
-      a Transformer's feed-forward part.
-    num_layers: of a Transformer, or of recurrent cells.
     num_heads: of a Transformer.
-    kernel_sizes: of a CNN, in words.
-    bidirectional: whether recurrent cells read from the end, too.
-    pooling: what is read of a Transformer's or of recurrent outputs: 'mean', 'max' or 'last'.
-    pre_norm: of a Transformer: norm before each part, and at the end, instead of after each.
-    activation: a name in jax.nn: of FastText, a CNN, or a Transformer's feed-forward part.
-    dropout_rate: of embeddings and features, and within a Transformer.
+    pooling: 'mean', 'max' or 'last' of the words' features; not used where a pooling belongs to
+      the encoder.
+    dropout_rate: of embeddings and pooled features, and within a Transformer.
     vectors: [V, M], initial embeddings; drawn from N(0, 1/M) if None. As in a Transformer, they are
       then multiplied by sqrt(M).
     rngs: a stream for `params`.
+    options: further options of the encoder; those that only other encoders take are not used.
 
   Raises:
     ValueError: if a name is unknown, sizes do not fit, or the scheme would lose what it has for
@@ -62,65 +52,23 @@ class Classifier(nnx.Module):
     *,
     encoder: str,
     width: int,
-    hidden_width: int,
-    num_layers: int,
-    num_heads: int,
-    kernel_sizes: Sequence[int],
-    bidirectional: bool,
-    pooling: str,
-    pre_norm: bool,
-    activation: str,
-    dropout_rate: float,
+    num_heads: int = 1,
+    pooling: str = 'mean',
+    dropout_rate: float = 0.0,
     vectors: np.ndarray | None = None,
     rngs: nnx.Rngs,
+    **options: Any,
   ):
     pattern = (scheme,) if isinstance(scheme, Scheme) else tuple(scheme)
-    _check(encoder, pattern, bidirectional)
-    attends = encoder == 'transformer'
-    if attends and width % num_heads:
-      raise ValueError(f'num_heads must divide the width {width}, but got {num_heads}.')
-    heads = num_heads if attends else 1
-    dims = Dims(width, heads, width // heads, heads, vocab)
-    field = COMPLEX if any(map(is_complex, pattern)) else REAL
-    # Equal schemes share their model parameters, and embed once.
-    self.schemes = tuple(dict.fromkeys(pattern))
-    self.which = tuple(self.schemes.index(each) for each in pattern)
-    self.shared = nnx.List([Parameters(s, s.init_model(rngs.params(), dims)) for s in self.schemes])
-    init = nnx.initializers.normal(width**-0.5)
-    self.embedding = nnx.Embed(vocab, width, embedding_init=init, rngs=rngs)
-    if vectors is not None:
-      self.embedding.embedding[...] = jnp.asarray(vectors)
+    heads = num_heads if encoders.attends(encoder) else 1
+    dims = make_dims(width, heads, None, vocab)
+    layer_set = layer_set_of(pattern, dims)
+    self.embed = Embedding(pattern, dims, vectors=vectors, rngs=rngs)
+    given = {**options, 'num_heads': num_heads, 'dropout_rate': dropout_rate}
+    self.encoder = encoders.make(encoder, pattern, width, given, layer_set=layer_set, rngs=rngs)
+    self.pooling = self.encoder.pooling or pool.check(pooling)
     self.dropout_rate = dropout_rate
-    if encoder == 'fasttext':
-      self.encoder = FastText(field, width, hidden_width, activation=activation, rngs=rngs)
-    elif encoder == 'cnn':
-      self.encoder = CNN(field, width, hidden_width, kernel_sizes, activation=activation, rngs=rngs)
-    elif attends:
-      self.encoder = TransformerEncoder(
-        field,
-        pattern,
-        width=width,
-        num_layers=num_layers,
-        num_heads=num_heads,
-        ff_width=hidden_width,
-        pre_norm=pre_norm,
-        activation=activation,
-        dropout_rate=dropout_rate,
-        pooling=pooling,
-        rngs=rngs,
-      )
-    else:
-      self.encoder = Recurrent(
-        field,
-        encoder,
-        width,
-        hidden_width,
-        num_layers=num_layers,
-        bidirectional=bidirectional,
-        pooling=pooling,
-        rngs=rngs,
-      )
-    self.readout = nnx.Linear(field.parts * self.encoder.features, labels, rngs=rngs)
+    self.readout = nnx.Linear(layer_set.parts * self.encoder.pooled_features, labels, rngs=rngs)
 
   def __call__(
     self,
@@ -141,43 +89,8 @@ class Classifier(nnx.Module):
       train_key: random key of dropout.
     """
     keys = (None,) * 3 if train_key is None else jax.random.split(train_key, 3)
-    real = segments != 0
-    ids = [scheme.ids(pos, ids_key) for scheme in self.schemes]
-    shared = [parameters() for parameters in self.shared]
-    x = self.embedding(tokens) * self.embedding.features**0.5
-    for scheme, params, one in zip(self.schemes, shared, ids, strict=True):
-      x = scheme.embed(params, x, tokens, one)  # place 1
-    x = dropped(silence(x, real), self.dropout_rate, keys[0])
-    if isinstance(self.encoder, TransformerEncoder):
-      features = self.encoder(
-        x,
-        real,
-        ids=[ids[i] for i in self.which],
-        segments=segments,
-        model_params=[shared[i] for i in self.which],
-        train_key=keys[1],
-      )
-    else:
-      features = self.encoder(x, real)
-    return self.readout(real_parts(dropped(features, self.dropout_rate, keys[2])))
-
-
-def _check(encoder: str, pattern: Sequence[Scheme], bidirectional: bool) -> None:
-  if encoder not in ENCODERS:
-    raise ValueError(f'encoder must be one of {", ".join(ENCODERS)}, but got {encoder!r}.')
-  if bidirectional and encoder not in ('rnn', 'lstm', 'gru'):
-    raise ValueError(f'bidirectional is for recurrent encoders, but the encoder is {encoder!r}.')
-  if encoder == 'transformer':
-    return
-  if len(pattern) > 1:
-    raise ValueError(
-      f'The encoder {encoder!r} takes one scheme, but got {len(pattern)} of them: patterns are for '
-      'the layers of a Transformer.'
-    )
-  for part in pattern[0].parts or pattern:
-    used = places(part)
-    if used and not {'ids', 'embed'} & set(used):
-      raise ValueError(
-        f'The encoder {encoder!r} has no attention, and would lose what the scheme does in '
-        f'{", ".join(used)}; it needs one that acts on embeddings, or none.'
-      )
+    embedded = self.embed(tokens, self.embed.ids(pos, ids_key), segments)
+    x = dropout(pool.zero_padding(embedded.x, embedded.real), self.dropout_rate, keys[0])
+    encoded = self.encoder(embedded._replace(x=x), train_key=keys[1])
+    features = self.encoder.after_pooling(pool.pool(self.pooling, encoded))
+    return self.readout(real_parts(dropout(features, self.dropout_rate, keys[2])))

@@ -1,8 +1,8 @@
-"""Complex layers: dense, convolution, recurrent cells, layer norm, and the score of attention.
+"""Complex layers: dense, convolution, recurrent cells, layer norm, attention.
 
 A complex linear map is a pair of real ones: (A + iB)(x + iy) = (Ax - By) + i(Bx + Ay). So every
 parameter is a real array, and optimizers need not know. Activations, gates and norms act on real
-and imaginary parts apart. Numbers are complex64.
+and imaginary parts apart. Values are complex64.
 
 B batch, T tokens, M width, N width of the output, H heads (K of the keys), D head width.
 
@@ -11,6 +11,7 @@ https://arxiv.org/abs/1912.12333, appendix B, eqs. 10-14. Where its text leaves 
 authors' code (iclr-complex-order/complex-order 4c4ec246) differs, the layer says so.
 """
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -19,7 +20,9 @@ import jax.numpy as jnp
 from flax import nnx
 from jaxtyping import Array, Complex, Float, Inexact
 
+from posjax import nnx as adapter
 from posjax.math.heads import product
+from posjax.scheme import Scheme
 
 # Each of the two kernels has half the variance, so that the output is as large as the input
 # (Trabelsi et al. 2018, https://arxiv.org/abs/1705.09792, section 3.6).
@@ -72,14 +75,14 @@ def attention_score(
 class _Biased(nnx.Module):
   """c + id, the rows of `values`, and the activation: what follows the linear map in eq. 10."""
 
-  def __init__(self, width: int, use_bias: bool, activation: Real | None):
-    self.values = nnx.data(nnx.Param(jnp.zeros((2, width))) if use_bias else None)
+  def __init__(self, shape: tuple[int, ...], use_bias: bool, activation: Real | None):
+    self.values = nnx.data(nnx.Param(jnp.zeros((2, *shape))) if use_bias else None)
     self.activation = activation
 
-  def __call__(self, z: Complex[Array, '*rest N']) -> Complex[Array, '*rest N']:
+  def __call__(self, z: Complex[Array, '*shape']) -> Complex[Array, '*shape']:
     if self.values is not None:
       bias = jax.lax.complex(*self.values[...])
-      z = z + bias.reshape((1,) * (z.ndim - 1) + bias.shape)
+      z = z + bias.reshape((1,) * (z.ndim - bias.ndim) + bias.shape)
     return z if self.activation is None else apart(self.activation, z)
 
 
@@ -90,8 +93,8 @@ class Dense(nnx.Module):
   `apart(nnx.Linear(...), z)`.
 
   Args:
-    width: M.
-    out_width: N.
+    width: M; or the sizes of several axes at the end of the input, such as heads.
+    out_width: N; or the sizes of several axes.
     activation: sigma, a function of real numbers; None is the identity.
     use_bias: whether there are c and d.
     rngs: a stream for `params`.
@@ -99,18 +102,22 @@ class Dense(nnx.Module):
 
   def __init__(
     self,
-    width: int,
-    out_width: int,
+    width: int | tuple[int, ...],
+    out_width: int | tuple[int, ...],
     *,
     activation: Real | None = None,
     use_bias: bool = True,
     rngs: nnx.Rngs,
   ):
-    make = lambda: nnx.Linear(width, out_width, use_bias=False, kernel_init=_KERNEL_INIT, rngs=rngs)
+    inputs = (width,) if isinstance(width, int) else width
+    outputs = (out_width,) if isinstance(out_width, int) else out_width
+    axes = tuple(range(-len(inputs), 0))
+    options: Any = {'axis': axes, 'use_bias': False, 'kernel_init': _KERNEL_INIT, 'rngs': rngs}
+    make = lambda: nnx.LinearGeneral(inputs, outputs, **options)
     self.real, self.imag = make(), make()
-    self.bias = _Biased(out_width, use_bias, activation)
+    self.bias = _Biased(outputs, use_bias, activation)
 
-  def __call__(self, z: Complex[Array, '*rest M']) -> Complex[Array, '*rest N']:
+  def __call__(self, z: Complex[Array, '...']) -> Complex[Array, '...']:
     """The same for every token."""
     return self.bias(linear(self.real, self.imag, z))
 
@@ -144,7 +151,7 @@ class Conv(nnx.Module):
     options = {'padding': padding, 'use_bias': False, 'kernel_init': _KERNEL_INIT, 'rngs': rngs}
     make = lambda: nnx.Conv(width, out_width, (kernel_size,), **options)
     self.real, self.imag = make(), make()
-    self.bias = _Biased(out_width, use_bias, activation)
+    self.bias = _Biased((out_width,), use_bias, activation)
 
   def __call__(self, z: Complex[Array, 'B T M']) -> Complex[Array, 'B t N']:
     """Slides over the tokens of each row."""
@@ -152,7 +159,7 @@ class Conv(nnx.Module):
 
 
 class _Cell(nnx.RNNCellBase):
-  """What `nnx.RNN` asks of a cell whose state starts with zeros."""
+  """The interface of `nnx.RNN`, for cells whose state starts with zeros."""
 
   hidden_width: int
 
@@ -287,3 +294,48 @@ class LayerNorm(nnx.Module):
   def __call__(self, z: Complex[Array, '*rest M']) -> Complex[Array, '*rest M']:
     """The same for every token."""
     return jax.lax.complex(self.real(z.real), self.imag(z.imag))
+
+
+def _modulus(params, logits, q, k, q_at, k_at):
+  return jnp.abs(logits)
+
+
+class Attention(adapter.Attention):
+  """`posjax.nnx.Attention` with complex projections and values; the softmax is of real logits.
+
+  The scheme makes real logits of complex ones at place 3. The default one knows no positions and
+  takes their modulus (eq. 14), which is what cross-attention needs. The authors' code for text
+  classifiers takes one real layer for both parts, leaves out residuals and norms of one part, and
+  runs the layer twice with the parts exchanged: errors, not followed here.
+
+  Args:
+    width: M.
+    num_heads: H.
+    scheme: one with complex embeddings, or a chain with it.
+    use_bias: whether the projections have the biases of eq. 10.
+    rngs: a stream for `params`.
+    options: as in `posjax.nnx.Attention`.
+  """
+
+  def __init__(
+    self,
+    width: int,
+    num_heads: int,
+    scheme: Scheme = Scheme(logits=_modulus),  # noqa: B008 (immutable)
+    *,
+    use_bias: bool = False,
+    rngs: nnx.Rngs,
+    **options: Any,
+  ):
+    super().__init__(width, num_heads, scheme, rngs=rngs, **options)
+    dims = self.layer.dims
+    heads, kv_heads = (dims.num_heads, dims.head_dim), (dims.num_kv_heads, dims.head_dim)
+    # In place of the real projections.
+    project: Any = functools.partial(Dense, use_bias=use_bias, rngs=rngs)
+    self.query = project(width, heads)
+    self.key, self.value = project(width, kv_heads), project(width, kv_heads)
+    self.out = project(heads, width)
+
+  def init_cache(self, *args: Any, **options: Any) -> Any:
+    """As in `posjax.nnx.Attention`, for complex keys and values."""
+    return super().init_cache(*args, **{'dtype': jnp.complex64, **options})

@@ -1,9 +1,9 @@
-"""Layers whose content and position halves never meet but in the attention's logits.
+"""Layers that keep content and position apart everywhere but in the logits of attention.
 
-x [B, T, M] = [content | position], of M - P and P numbers. q . k = q_c . k_c + q_p . k_p, and every
-weight is two: what a token says of its words and of its place stay apart through values, output
-projection and feed-forward. Only a layer norm over the whole vector, which is the model's, lets the
-halves feel each other, by its mean and deviation.
+x [B, T, M] = [content | position], of M - P and P dimensions. q . k = q_c . k_c + q_p . k_p, and
+every projection is two: one of the content half and one of the position half, also in values, the
+output projection and the feed-forward layer. Only a layer norm over the whole vector, which belongs
+to the model, mixes the halves, through its mean and its deviation.
 
 Reference: Kitaev and Klein 2018, https://arxiv.org/abs/1805.01052, section 3; the layers are those
 of the authors' code, whose halves of a head are equal, and whose feed-forward gives each half of
@@ -15,7 +15,7 @@ import jax.numpy as jnp
 from flax import nnx
 from jaxtyping import Array, Bool, Float, Int, Num
 
-from posjax.experiment.models.blocks import named
+from posjax.experiment.models.layer_sets import named
 from posjax.layers import layer as layers
 from posjax.layers import parameters
 from posjax.layers.tokens import Heads, Tokens

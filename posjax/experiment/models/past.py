@@ -1,4 +1,4 @@
-"""What a model with segment recurrence remembers: Transformer-XL's memory.
+"""Transformer-XL's memory: what a model with segment recurrence carries from segment to segment.
 
 Every layer remembers what it was given, gradients stopped, for the last S tokens before a segment
 (Dai et al. 2019, https://arxiv.org/abs/1901.02860, section 3.2). It is an argument and a result of
@@ -30,7 +30,7 @@ class Past(NamedTuple):
 
 
 def remembered(past: Num[Array, 'B S *n'], new: Num[Array, 'B T *n']) -> Array:
-  """The last S of both along the tokens, without gradients.
+  """The last S tokens of `past` followed by `new`, without gradients.
 
   Example:
     >>> remembered(jnp.array([[1, 2, 3]]), jnp.array([[4]]))
@@ -41,7 +41,12 @@ def remembered(past: Num[Array, 'B S *n'], new: Num[Array, 'B T *n']) -> Array:
 
 
 def empty(patterns: int, layer: tuple[int, int, int, int], dtype: jax.typing.DTypeLike) -> Past:
-  """Nothing remembered yet, by layers of [L / P, B, S, M].
+  """A memory without any token yet.
+
+  Args:
+    patterns: P, the layers of a pattern.
+    layer: the shape of the inputs of one of them, [L / P, B, S, M].
+    dtype: of the inputs.
 
   Raises:
     ValueError: if there is no token to remember.
@@ -54,10 +59,11 @@ def empty(patterns: int, layer: tuple[int, int, int, int], dtype: jax.typing.DTy
 
 
 def place(scheme: Scheme, pos: Int[Array, 'B both'], key: PRNGKey | None) -> Ids:
-  """Place 0 for what is remembered and what is new, at once.
+  """Place 0 for remembered and new tokens together.
 
-  Random ids are drawn anew for each segment, for what it remembers too, as if that began a text:
-  they need not reach as far as the stream. So distances are as drawn, and ids alone mean nothing.
+  Random ids are drawn again for each segment, and for the tokens that it remembers, which then
+  count as the beginning of the text. So they need not reach as far as the stream does: distances
+  within one pass are as drawn, while an id alone means nothing.
 
   Raises:
     ValueError: if ids are random where they are added to what is then remembered.
@@ -93,5 +99,5 @@ def joined(past: Past, schemes: Sequence[Scheme], pos: Int[Array, 'B T'], key: P
 def extended(
   past: Past, inputs: tuple[Array, ...], pos: Int[Array, 'B T'], segments: Int[Array, 'B T']
 ) -> Past:
-  """What is remembered after a segment: `inputs` of the layers are so already."""
+  """The memory after a segment, whose `inputs` have been extended by the layers already."""
   return Past(inputs, remembered(past.pos, pos), remembered(past.segments, segments))

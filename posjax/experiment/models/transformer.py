@@ -1,8 +1,12 @@
 """Transformers: decoder-only, encoder-only, and encoder-decoder, from one set of blocks.
 
+A model is complex where its scheme makes complex embeddings: all its layers are, and the output
+layer, which is real, reads the modulus of the last state.
+
 Reference: Vaswani et al. 2017, https://arxiv.org/abs/1706.03762; pre-norm after Xiong et al. 2020,
-https://arxiv.org/abs/2002.04745. Embeddings have variance 1/M and are multiplied by sqrt(M)
-(section 3.4), so that they are as large as the sinusoids which may be added to them.
+https://arxiv.org/abs/2002.04745; complex models after Wang et al. 2020,
+https://arxiv.org/abs/1912.12333, section 4.3. The authors' code (iclr-complex-order/complex-order
+4c4ec246) divides the last modulus by 1.5, which the norm before it makes needless.
 """
 
 from collections.abc import Mapping, Sequence
@@ -13,10 +17,11 @@ import jax.numpy as jnp
 from flax import nnx
 from jaxtyping import Array, Float, Inexact, Int
 
-from posjax.experiment.models.blocks import Layer, Memory, Parts, Stack, normalize
+from posjax.experiment.models.blocks import Layer, Memory, Stack
+from posjax.experiment.models.embedding import Embedded, Embedding, make_dims
+from posjax.experiment.models.layer_sets import dropout, layer_set_of
 from posjax.layers.cache import Cache
-from posjax.nnx import Parameters
-from posjax.scheme import Dims, Ids, PRNGKey, Scheme
+from posjax.scheme import Ids, PRNGKey, Scheme
 
 
 class Transformer(nnx.Module):
@@ -24,7 +29,8 @@ class Transformer(nnx.Module):
 
   Args:
     vocab: V, the number of token types.
-    scheme: one scheme for all layers, or a pattern of schemes that repeats.
+    scheme: one scheme for all layers, or a pattern of schemes that repeats. Where one of them makes
+      complex embeddings, all layers are complex.
     num_layers: L; the pattern must divide it.
     width: M.
     num_heads: H; must divide the width.
@@ -46,8 +52,6 @@ class Transformer(nnx.Module):
   Raises:
     ValueError: if sizes do not divide, or a name is unknown.
   """
-
-  parts = Parts()
 
   def __init__(
     self,
@@ -72,20 +76,16 @@ class Transformer(nnx.Module):
     unroll: int = 1,
     rngs: nnx.Rngs,
   ):
-    if width % num_heads:
-      raise ValueError(f'num_heads must divide the width {width}, but got {num_heads}.')
     pattern = _pattern(scheme, window)
-    dims = Dims(width, num_heads, width // num_heads, num_kv_heads or num_heads, vocab)
-    # Equal schemes share their model parameters, and embed once.
-    self.schemes = tuple(dict.fromkeys(layer.scheme for layer in pattern))
-    self.which = tuple(self.schemes.index(layer.scheme) for layer in pattern)
-    self.shared = nnx.List([Parameters(s, s.init_model(rngs.params(), dims)) for s in self.schemes])
-    init = nnx.initializers.normal(width**-0.5)
-    self.embedding = nnx.Embed(vocab, width, embedding_init=init, rngs=rngs)
+    schemes = [layer.scheme for layer in pattern]
+    dims = make_dims(width, num_heads, num_kv_heads, vocab)
+    self.layer_set = layer_set_of(schemes, dims)
+    self.embed = Embedding(schemes, dims, rngs=rngs)
     self.stack = Stack(
       pattern,
       num_layers,
       width=width,
+      layer_set=self.layer_set,
       num_heads=num_heads,
       num_kv_heads=num_kv_heads,
       ff_width=ff_width or 4 * width,
@@ -98,10 +98,8 @@ class Transformer(nnx.Module):
       dropout_rate=dropout_rate,
       remat=remat,
       unroll=unroll,
-      parts=self.parts,
       rngs=rngs,
     )
-    self.norm = self.parts.norm(norm)(width, rngs=rngs) if pre_norm else None
     self.readout = None if tied else nnx.Linear(width, vocab, use_bias=False, rngs=rngs)
     self.dropout_rate = dropout_rate
 
@@ -142,12 +140,12 @@ class Transformer(nnx.Module):
   ) -> Inexact[Array, 'B T M']:
     """The last layer's output, normed: as `__call__`, without the readout."""
     ids = self.ids(jnp.broadcast_to(pos, (tokens.shape[0], *pos.shape[-1:])), ids_key)
-    x, _ = self._run(tokens, ids, None, segments, memory, train_key)
+    x, _ = self._run(self.embed(tokens, ids, segments), train_key, memory=memory)
     return x
 
   def ids(self, pos: Ids, key: PRNGKey | None = None) -> tuple[Ids, ...]:
     """Place 0: ids for each distinct scheme, drawn once for a whole stream of tokens."""
-    return tuple(scheme.ids(pos, key) for scheme in self.schemes)
+    return self.embed.ids(pos, key)
 
   def init_cache(self, batch: int, capacity: int) -> tuple[Cache, ...]:
     """An empty cache for `batch` streams of at most `capacity` tokens."""
@@ -171,47 +169,18 @@ class Transformer(nnx.Module):
       segments: 0 for padding.
       memory: an encoder's output, where the layers cross.
     """
-    x, after = self._run(tokens, ids, caches, segments, memory, None)
+    x, after = self._run(self.embed(tokens, ids, segments), None, caches=caches, memory=memory)
     return self._logits(x), after
 
-  def _run(self, tokens, ids, caches, segments, memory, train_key, past=None) -> tuple[Any, Any]:
-    shared = [parameters() for parameters in self.shared]
-    x = self._embed(tokens, ids if past is None else self._embedded_at(ids), shared)
+  def _run(self, embedded: Embedded, train_key, **context) -> tuple[Any, Any]:
+    """The stack's output and what it carries on, after dropout of the embeddings."""
     keys = (None, None) if train_key is None else jax.random.split(train_key)
-    x = nnx.Dropout(self.dropout_rate)(x, deterministic=train_key is None, rngs=keys[0])
-    x, after = self.stack(
-      x,
-      [ids[i] for i in self.which],
-      model_params=[shared[i] for i in self.which],
-      train_key=keys[1],
-      caches=caches,
-      past=past,
-      segments=segments,
-      memory=memory,
-    )
-    return x if self.norm is None else normalize(self.norm, x, segments, train_key), after
-
-  def _embedded_at(self, ids):
-    """Ids for place 1 in a segment of a stream."""
-    return ids
-
-  def _embed(self, tokens, ids, shared):
-    x = self.embedding(tokens) * self.embedding.features**0.5
-    for scheme, params, one in zip(self.schemes, shared, ids, strict=True):
-      x = scheme.embed(params, x, tokens, one)  # place 1
-    self._check_embedded(x)
-    return x
-
-  def _check_embedded(self, x):
-    """Raises ValueError if the layers are of other numbers."""
-    if jnp.iscomplexobj(x):
-      raise ValueError(
-        'The scheme makes complex embeddings, but the layers of this model are real: they would '
-        'lose the imaginary parts. Complex ones are in posjax.experiment.models.complex_layers.'
-      )
+    x = dropout(embedded.x, self.dropout_rate, keys[0])
+    return self.stack(embedded._replace(x=x), train_key=keys[1], **context)
 
   def _logits(self, x):
-    return self.embedding.attend(x) if self.readout is None else self.readout(x)
+    x = jnp.abs(x) if jnp.iscomplexobj(x) else x
+    return self.embed.attend(x) if self.readout is None else self.readout(x)
 
 
 class EncoderDecoder(nnx.Module):

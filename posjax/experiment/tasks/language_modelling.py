@@ -31,8 +31,6 @@ from posjax.experiment.data.text.streams import join
 from posjax.experiment.data.text.vocabulary import Vocabulary
 from posjax.experiment.generate import generate
 from posjax.experiment.losses import next_token
-from posjax.experiment.models.complex_transformer import ComplexTransformer
-from posjax.experiment.models.fields import is_complex
 from posjax.experiment.models.recurrent import RecurrentTransformer
 from posjax.experiment.models.transformer import Transformer
 from posjax.experiment.recurrence import (
@@ -134,11 +132,8 @@ def task(
       return held_out
     return cut(held_out, each, rows=max(batch_size * length // each, 1))
 
-  all_schemes = (scheme,) if isinstance(scheme, Scheme) else scheme
-
   def make(arguments, rngs, other=None):
     made = RecurrentTransformer if memory else Transformer
-    made = ComplexTransformer if any(map(is_complex, all_schemes)) else made
     return made(spelling.size, other or scheme, rngs=rngs, **arguments)
 
   unit, per_nat = UNITS.get(spelling.unit, (f'nats per {spelling.unit}', 1.0))

@@ -1,0 +1,123 @@
+"""The input of every model: token embeddings, with the positions that enter at place 0 and 1.
+
+A model may use several schemes, in a pattern that repeats over its layers. The tokens are embedded
+once, so every distinct scheme of the pattern adds its positions to the same embeddings, in order.
+
+Token embeddings have variance 1/M and are multiplied by sqrt(M) (Vaswani et al. 2017,
+https://arxiv.org/abs/1706.03762, section 3.4), so that they are as large as the sinusoids which may
+be added to them.
+"""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import jax.numpy as jnp
+import numpy as np
+from flax import nnx
+from jaxtyping import Array, Bool, Float, Inexact, Int
+
+from posjax.nnx import Parameters
+from posjax.scheme import Dims, Ids, Params, PRNGKey, Scheme
+
+
+class Embedded(NamedTuple):
+  """Embedded tokens, and all else that a stack of layers needs to know about them.
+
+  Attributes:
+    x: the embeddings, after place 1.
+    ids: the ids after place 0, one entry per layer of the pattern.
+    model_params: the parameters that a scheme shares between its layers, one entry per layer of
+      the pattern.
+    segments: the document of each token, 0 in the padding; None where every row is one document.
+  """
+
+  x: Inexact[Array, 'B T M']
+  ids: tuple[Ids, ...] = ()
+  model_params: tuple[Params, ...] = ()
+  segments: Int[Array, 'B T'] | None = None
+
+  @property
+  def real(self) -> Bool[Array, 'B T']:
+    """True where there is a token, False in the padding."""
+    if self.segments is None:
+      return jnp.ones(self.x.shape[:2], bool)
+    return self.segments != 0
+
+
+class Embedding(nnx.Module):
+  """Token embeddings with positions. It holds the parameters that layers share.
+
+  Models call it `embed`, not `embedding`: rules for weight decay and sharding look for 'embedding'
+  in the path of a parameter, and mean the table of the tokens but not the parameters of a scheme.
+
+  Args:
+    schemes: a pattern, one scheme per layer. Equal schemes share their parameters, and embed once.
+    dims: sizes of the model; `vocab` is the number of rows of the table.
+    vectors: [V, M], initial embeddings; drawn from N(0, 1/M) if None.
+    rngs: a stream for `params`.
+
+  Raises:
+    ValueError: if the vectors are not [V, M].
+  """
+
+  def __init__(
+    self,
+    schemes: Sequence[Scheme],
+    dims: Dims,
+    *,
+    vectors: np.ndarray | None = None,
+    rngs: nnx.Rngs,
+  ):
+    self.schemes = tuple(dict.fromkeys(schemes))
+    self.which = tuple(self.schemes.index(scheme) for scheme in schemes)
+    self.shared = nnx.List([Parameters(s, s.init_model(rngs.params(), dims)) for s in self.schemes])
+    init = nnx.initializers.normal(dims.width**-0.5)
+    self.table = nnx.Embed(dims.vocab, dims.width, embedding_init=init, rngs=rngs)
+    if vectors is not None:
+      if vectors.shape != (dims.vocab, dims.width):
+        raise ValueError(
+          f'vectors must be [V, M] = {(dims.vocab, dims.width)}, but got shape {vectors.shape}.'
+        )
+      self.table.embedding[...] = jnp.asarray(vectors)
+
+  def ids(self, pos: Ids, key: PRNGKey | None = None) -> tuple[Ids, ...]:
+    """Place 0: the ids of each distinct scheme. Without a key, ids stay as they are."""
+    return tuple(scheme.ids(pos, key) for scheme in self.schemes)
+
+  def __call__(
+    self,
+    tokens: Int[Array, 'B T'],
+    ids: Sequence[Ids],
+    segments: Int[Array, 'B T'] | None = None,
+  ) -> Embedded:
+    """Place 1: the tokens' embeddings with their positions.
+
+    Args:
+      tokens: numbers below V.
+      ids: as from `ids`, one entry per distinct scheme.
+      segments: the document of each token, passed on to the layers; 0 is padding.
+    """
+    x = self.table(tokens) * self.table.features**0.5
+    shared = [parameters() for parameters in self.shared]
+    for scheme, params, own_ids in zip(self.schemes, shared, ids, strict=True):
+      x = scheme.embed(params, x, tokens, own_ids)
+    return Embedded(x, self.by_layer(ids), tuple(shared[i] for i in self.which), segments)
+
+  def by_layer(self, ids: Sequence[Ids]) -> tuple[Ids, ...]:
+    """From one entry per distinct scheme to one entry per layer of the pattern."""
+    return tuple(ids[i] for i in self.which)
+
+  def attend(self, x: Float[Array, 'B T M']) -> Float[Array, 'B T V']:
+    """The product with every token's embedding: a readout that is tied to the table."""
+    return self.table.attend(x)
+
+
+def make_dims(width: int, num_heads: int, num_kv_heads: int | None, vocab: int) -> Dims:
+  """The sizes of a model whose heads divide its width.
+
+  Raises:
+    ValueError: if the heads do not divide the width.
+  """
+  if num_heads < 1 or width % num_heads:
+    raise ValueError(f'num_heads must divide the width {width}, but got {num_heads}.')
+  return Dims(width, num_heads, width // num_heads, num_kv_heads or num_heads, vocab)

@@ -1,0 +1,150 @@
+"""Encoders of texts: one file each, whose constructor is `encoder`. The folder is the registry.
+
+An encoder turns embedded tokens [B, T, M] into features of each token, [B, T, N]. It does not pool
+them: `pooling` does, for models that want one vector a text. The constructor in each file has the
+arguments `layer_set` (a `LayerSet`, real or complex), `width` (M), `rngs`, and its own options by
+name. One that takes `schemes`, a pattern over its layers, has attention; the others know positions
+by place 0 and 1 alone.
+"""
+
+import difflib
+import importlib
+import inspect
+import pkgutil
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from flax import nnx
+from jaxtyping import Array, Inexact
+
+from posjax.experiment.models.embedding import Embedded
+from posjax.experiment.models.layer_sets import LayerSet
+from posjax.experiment.models.pooling import Encoded
+from posjax.scheme import PRNGKey, Scheme, places
+
+
+class Encoder(nnx.Module):
+  """The interface of an encoder.
+
+  Attributes:
+    features: N, of each token.
+    pooling: the pooling that belongs to the method; None where the model chooses one.
+    pooled_features: of the vector that `after_pooling` returns; by default N.
+  """
+
+  features: int
+  pooling: str | None = None
+
+  @property
+  def pooled_features(self) -> int:
+    """The number of features after pooling."""
+    return self.features
+
+  def __call__(self, embedded: Embedded, *, train_key: PRNGKey | None = None) -> Encoded:
+    """Features of each token; without a random key, nothing is dropped."""
+    raise NotImplementedError
+
+  def after_pooling(self, pooled: Inexact[Array, 'B N']) -> Inexact[Array, 'B P']:
+    """Applies the layers of the method that follow its pooling, if it has any."""
+    return pooled
+
+
+def names() -> tuple[str, ...]:
+  """The encoders that there are: the modules of this folder, sorted."""
+  return tuple(sorted(module.name for module in pkgutil.iter_modules(__path__)))
+
+
+def get_encoder(name: str) -> Callable[..., Encoder]:
+  """The constructor of an encoder.
+
+  Raises:
+    ValueError: if there is none of that name.
+  """
+  if name not in names():
+    near = difflib.get_close_matches(name, names(), n=1)
+    hint = f"; did you mean '{near[0]}'?" if near else '.'
+    raise ValueError(f"Unknown encoder '{name}'{hint} There are: {', '.join(names())}.")
+  return importlib.import_module(f'{__name__}.{name}').encoder
+
+
+def attends(name: str) -> bool:
+  """Whether an encoder has attention, and with it a use for places 2 to 4 of a scheme.
+
+  Example:
+    >>> attends('transformer'), attends('lstm')
+    (True, False)
+  """
+  return 'schemes' in _parameters(name)
+
+
+def options(name: str) -> frozenset[str]:
+  """The options that an encoder takes, by name.
+
+  Example:
+    >>> sorted(options('fasttext'))
+    ['activation', 'hidden_width']
+  """
+  return _parameters(name) - {'layer_set', 'width', 'schemes', 'rngs'}
+
+
+def _parameters(name: str) -> frozenset[str]:
+  constructor = get_encoder(name)
+  # The signature of an NNX module is that of its metaclass, which takes anything.
+  function = constructor.__init__ if inspect.isclass(constructor) else constructor
+  return frozenset(inspect.signature(function).parameters) - {'self'}
+
+
+def make(
+  name: str,
+  schemes: Sequence[Scheme],
+  width: int,
+  given: Mapping[str, Any],
+  *,
+  layer_set: LayerSet,
+  rngs: nnx.Rngs,
+) -> Encoder:
+  """An encoder, from the options of a config that serves all encoders.
+
+  Args:
+    name: a file of this folder.
+    schemes: one scheme; for an encoder with attention, perhaps a pattern that repeats.
+    width: M, of the embeddings.
+    given: options by name. Those that only other encoders take are not used, but `bidirectional`
+      must be false where it cannot be had.
+    layer_set: real or complex layers.
+    rngs: a stream for `params`.
+
+  Raises:
+    ValueError: if a name is unknown, or sizes do not fit, or the scheme would lose what it does in
+      attention.
+  """
+  make_encoder, taken = get_encoder(name), options(name)
+  known = frozenset().union(*map(options, names()))
+  if unknown := sorted(set(given) - known):
+    raise ValueError(
+      f'The options of encoders are {", ".join(sorted(known))}, but got {", ".join(unknown)}.'
+    )
+  if given.get('bidirectional') and 'bidirectional' not in taken:
+    raise ValueError(f'bidirectional is for recurrent encoders, but the encoder is {name!r}.')
+  own = {option: value for option, value in given.items() if option in taken}
+  if attends(name):
+    own['schemes'] = tuple(schemes)
+  else:
+    _check_without_attention(name, schemes)
+  return make_encoder(layer_set, width, rngs=rngs, **own)
+
+
+def _check_without_attention(name: str, schemes: Sequence[Scheme]) -> None:
+  """Raises ValueError if the schemes need layers of attention."""
+  if len(schemes) > 1:
+    raise ValueError(
+      f'The encoder {name!r} takes one scheme, but got {len(schemes)} of them: patterns are for '
+      'the layers of a Transformer.'
+    )
+  for part in schemes[0].parts or schemes:
+    used = places(part)
+    if used and not {'ids', 'embed'} & set(used):
+      raise ValueError(
+        f'The encoder {name!r} has no attention, and would lose what the scheme does in '
+        f'{", ".join(used)}; it needs one that acts on embeddings, or none.'
+      )

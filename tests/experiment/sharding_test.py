@@ -1,0 +1,87 @@
+"""Where each parameter lives: rules that read names must match the names that models have."""
+
+import re
+
+import jax
+import pytest
+from flax import nnx
+
+import posjax
+from posjax.experiment.models.classifier import Classifier
+from posjax.experiment.models.recurrent import RecurrentTransformer
+from posjax.experiment.models.transformer import EncoderDecoder, Transformer
+from posjax.experiment.sharding import make_mesh, of_state
+
+SIZES = {'num_layers': 2, 'width': 16, 'num_heads': 2, 'rngs': nnx.Rngs(0)}
+ROWS = ('data', 'fsdp')
+KERNELS = {
+  'embedding': ('tensor', 'fsdp'),
+  'query': (None, 'fsdp', 'tensor', None),
+  'key': (None, 'fsdp', 'tensor', None),
+  'value': (None, 'fsdp', 'tensor', None),
+  'out': (None, 'tensor', None, 'fsdp'),
+  'up': (None, 'fsdp', 'tensor'),
+  'gate': (None, 'fsdp', 'tensor'),
+  'down': (None, 'tensor', 'fsdp'),
+  'readout': ('fsdp', 'tensor'),
+}
+
+
+def specs(tree):
+  """{names along the path: how the array is cut}, of a mesh whose axes are all there."""
+  leaves = jax.tree.leaves_with_path(of_state(tree, make_mesh()))
+  names = lambda path: tuple(re.findall(r'\w+', jax.tree_util.keystr(path).removesuffix('.value')))
+  return {names(path): tuple(sharding.spec) for path, sharding in leaves}
+
+
+def encoder_decoder():
+  sizes = {'num_layers': 2, 'width': 16, 'num_heads': 2, 'tied': False, 'gated': True}
+  return EncoderDecoder(11, 11, posjax.get('t5'), sizes, rngs=nnx.Rngs(0))
+
+
+def complex_decoder():
+  return Transformer(11, posjax.get('complex_order'), tied=False, **SIZES)
+
+
+def complex_classifier():
+  sizes = {'hidden_width': 8, 'pre_norm': True, 'activation': 'relu', 'encoder': 'transformer'}
+  return Classifier(11, 3, posjax.get('complex_order'), **sizes, **SIZES)
+
+
+@pytest.mark.parametrize(
+  ('make', 'kinds'),
+  [
+    (encoder_decoder, set(KERNELS)),
+    (complex_decoder, set(KERNELS) - {'gate'}),
+    (complex_classifier, set(KERNELS) - {'gate'}),
+  ],
+)
+def test_every_kernel_and_the_table_are_cut_as_their_kind_and_nothing_else_is(make, kinds):
+  found = set()
+  for path, spec in specs(nnx.state(make(), nnx.Param)).items():
+    kind = next((name for name in KERNELS if name in path), None)
+    if path[-1] in ('kernel', 'embedding'):
+      assert kind is not None, path
+      assert spec == KERNELS[kind], path
+      found.add(kind)
+    else:
+      assert spec == (), path
+  assert found == kinds
+
+
+def test_what_is_remembered_is_cut_along_the_rows():
+  model = RecurrentTransformer(11, posjax.get('transformer_xl'), **SIZES)
+  found = specs({'past': jax.eval_shape(lambda: model.init_past(2, 3))})
+  assert sorted(found.values(), key=len) == [(ROWS, None), (ROWS, None), (None, ROWS, None, None)]
+
+
+@pytest.mark.parametrize('line', ['t5', 'transformer_xl', 'deberta', 'complex_order(phases=True)'])
+def test_what_layers_share_is_whole_everywhere_and_has_no_name_of_a_table_of_tokens(line):
+  model = Transformer(11, posjax.get(line), **SIZES)
+  shared = {
+    path: spec for path, spec in specs(nnx.state(model, nnx.Param)).items() if 'shared' in path
+  }
+  assert shared
+  for path, spec in shared.items():
+    assert spec == ()
+    assert not any('embedding' in name or 'kernel' in name for name in path)  # no weight decay
