@@ -15,6 +15,7 @@ from jax.sharding import AxisType, NamedSharding, PartitionSpec
 import posjax
 import posjax.linen
 import posjax.nnx
+from posjax.layers.tokens import Tokens
 from tests.loops import error
 from tests.toy_schemes import TOYS
 
@@ -95,6 +96,22 @@ def test_cross_attention_dropout_and_segments_are_the_same(x):
   assert error(found, jax.jit(functools.partial(one, **kwargs))(x, POS)) < TOLERANCE
   kwargs.pop('dropout_key')
   assert error(run(other, collections(one), x, POS, **kwargs), found) > 0.1
+
+
+@pytest.mark.parametrize('name', ['rope', 'chain'])
+def test_a_remembered_segment_is_the_same_and_has_no_gradient(name, x):
+  one, other = pair(SCHEMES[name], window=4)
+  before = jax.random.normal(jax.random.key(2), (BATCH, 3, WIDTH))
+  past = lambda before: Tokens(before, jnp.arange(3), jnp.array([[0, 1, 1]] * BATCH))
+  expected = jax.jit(lambda: one(x, POS, past=past(before)))()
+  variables = collections(one)
+  with_past = lambda x, before: other.apply(variables, x, POS, past=past(before))
+  out = jax.jit(with_past)(x, before)
+  assert error(out, expected) < TOLERANCE
+  assert error(out, other.apply(variables, x, POS)) > 1e-2
+  d_x, d_before = jax.grad(lambda *args: with_past(*args).sum(), (0, 1))(x, before)
+  assert abs(d_x).max() > 1e-3
+  np.testing.assert_array_equal(d_before, 0)
 
 
 def test_a_ring_is_the_same_and_as_long_as_the_window(x):

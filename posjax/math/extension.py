@@ -38,7 +38,7 @@ def ntk_frequencies(
   return frequencies(width, base) * np.float64(factor) ** -exponents
 
 
-def kept_by_turns(
+def share_by_turns(
   frequencies: Float[np.ndarray, ' half'],
   original_length: int,
   beta_fast: float = 32.0,
@@ -56,7 +56,7 @@ def kept_by_turns(
     beta_slow: the number of turns below which its frequency is divided by the whole factor.
 
   Example:
-    >>> kept_by_turns(2 * np.pi * np.array([1.0, 0.165, 0.005]), 100)
+    >>> share_by_turns(2 * np.pi * np.array([1.0, 0.165, 0.005]), 100)
     array([1. , 0.5, 0. ])
   """
   turns = original_length * frequencies / (2 * np.pi)
@@ -64,17 +64,17 @@ def kept_by_turns(
 
 
 def mixed_frequencies(
-  frequencies: Float[np.ndarray, ' half'], kept: Float[np.ndarray, ' half'], factor: float
+  frequencies: Float[np.ndarray, ' half'], share: Float[np.ndarray, ' half'], factor: float
 ) -> Float[np.ndarray, ' half']:
-  """(1 - kept) frequencies / factor + kept frequencies: eq. 20 of YaRN, version 2.
+  """(1 - share) frequencies / factor + share frequencies: eq. 20 of YaRN, version 2.
 
   Args:
     frequencies: radians per token.
-    kept: for each pair, 1 to keep its frequency, 0 to divide it by the factor.
+    share: for each pair, 1 to keep its frequency, 0 to divide it by the factor.
     factor: the ratio of the lengths.
 
   Example:
     >>> mixed_frequencies(np.array([1.0, 0.5, 0.25]), np.array([1.0, 0.5, 0.0]), 2.0)
     array([1.   , 0.375, 0.125])
   """
-  return (1 - kept) * frequencies / factor + kept * frequencies
+  return (1 - share) * frequencies / factor + share * frequencies

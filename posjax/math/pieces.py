@@ -1,10 +1,10 @@
-"""A ReLU network of one number, on an interval: its values from its straight pieces.
+"""A ReLU network of one number, computed from its straight pieces.
 
-Such a network is straight between its knots, the points where a hidden unit turns on or off. The
-pairs of a tile see an interval with few knots, in most tiles one or none, and two numbers for each
-piece say all that the network does there: no unit is computed for a pair. Values and derivatives
-are the network's own, not an approximation. Where knots are many, and on accelerators, to which the
-network's products are cheap, the network itself is run.
+Such a network is a straight line between its knots, the points where a hidden unit turns on or off.
+The numbers of a tile lie in an interval with few knots, in most tiles one or none. The offset and
+the slope of each piece are then all of the network there, so that no hidden unit is computed for a
+pair. Values and derivatives are exactly the network's own. Where there are many knots, and on
+accelerators, for which the network's products are cheap, the network itself is run.
 """
 
 import functools
@@ -18,7 +18,7 @@ from jaxtyping import Array, Float, Int
 
 from posjax.math.network import network
 
-_MOST = 24  # knots of an interval
+_MOST = 24  # knots of an interval that is computed from its pieces
 
 _run = functools.partial(network, activation=jax.nn.relu)
 
@@ -67,7 +67,10 @@ _by_pieces.defvjp(_forward, _backward)
 
 
 def _by_count(count: Int[Array, ''], ways: Sequence[Callable[..., Any]], *args):
-  """Of three ways, what a CPU computes with at most one knot, with few, and otherwise."""
+  """Calls one of three functions on a CPU: for at most one knot, for few, or for many.
+
+  Other devices always call the last one, the network itself.
+  """
   which = (count > 1).astype(jnp.int32) + (count > _MOST)
   by_pieces = lambda *args: lax.switch(which, ways, *args)
   return lax.platform_dependent(*args, cpu=by_pieces, default=ways[-1])
@@ -99,9 +102,9 @@ def knots(
   count = jnp.zeros((), int)
   for layer in range(sum(name.startswith('offset_') for name in params)):
     unit = _before_activation(params, points, layer)
-    left, right = unit[:, :-1], unit[:, 1:]
-    crosses = (left < 0) != (right < 0)
-    share = left / jnp.where(crosses, left - right, 1)
+    start, end = unit[:, :-1], unit[:, 1:]
+    crosses = (start < 0) != (end < 0)
+    share = start / jnp.where(crosses, start - end, 1)
     found = jnp.where(crosses, points[None, :-1] + share * jnp.diff(points)[None], high)
     inside = -lax.top_k(-jnp.concatenate([points[1:-1], found.ravel()]), most)[0]
     points = jnp.concatenate([points[:1], inside, points[-1:]])
@@ -117,18 +120,20 @@ def _bend(params, x, points):
 
 
 def _bend_back(params, x, points, d_out):
-  """What `d_out` gives back to the parameters and to `x`."""
+  """The cotangents of the parameters and of `x`, for an interval with at most one knot."""
   lines, back = jax.vjp(lambda params: _two_lines(params, points), params)
-  right = x >= points[1]
+  after_knot = x >= points[1]
   one = jnp.ones_like(x)
-  each = [jnp.where(side, part, 0).ravel() for side in (~right, right) for part in (one, x)]
+  each = [
+    jnp.where(side, part, 0).ravel() for side in (~after_knot, after_knot) for part in (one, x)
+  ]
   flat = d_out.reshape(d_out.shape[0], -1)
   found = jnp.einsum('hn,cn->ch', flat, jnp.stack(each), precision=lax.Precision.HIGHEST)
   d_lines = found.reshape(2, 2, -1, 1, 1)
   (d_params,) = back(((d_lines[0, 0], d_lines[0, 1]), (d_lines[1, 0], d_lines[1, 1])))
   (_, first), (_, second) = lines
   heads = zip(d_out, first, second, strict=True)
-  return d_params, sum(head * jnp.where(right, after, before) for head, before, after in heads)
+  return d_params, sum(head * jnp.where(after_knot, after, before) for head, before, after in heads)
 
 
 def _two_lines(params, points):
@@ -148,7 +153,7 @@ def _pieces(params, x, points):
 
 
 def _pieces_back(params, x, points, d_out):
-  """What `d_out` gives back to the parameters and to `x`."""
+  """The cotangents of the parameters and of `x`, for an interval with few knots."""
   (_, slope), back = jax.vjp(lambda params: _lines(params, points), params)
   piece, d_out = _piece(x.ravel(), points), d_out.reshape(d_out.shape[0], -1)
   both = jnp.concatenate([d_out, d_out * x.reshape(1, -1)]).T

@@ -15,7 +15,7 @@ from jaxtyping import Float
 
 from posjax.math import angles
 from posjax.math.checks import check_positive
-from posjax.math.extension import kept_by_turns, mixed_frequencies
+from posjax.math.extension import mixed_frequencies, share_by_turns
 from posjax.math.rotation import rotary_scheme
 from posjax.scheme import Scheme
 
@@ -57,8 +57,8 @@ def frequencies(
       f'got {high_frequency_factor} and {low_frequency_factor}.'
     )
   trained = angles.frequencies(width, base)
-  kept = kept_by_turns(trained, original_length, high_frequency_factor, low_frequency_factor)
-  return mixed_frequencies(trained, kept, factor)
+  share = share_by_turns(trained, original_length, high_frequency_factor, low_frequency_factor)
+  return mixed_frequencies(trained, share, factor)
 
 
 def scheme(

@@ -6,8 +6,8 @@ q and k are multiplied by 0.1 ln(factor) + 1.
 
 Reference: Peng et al. 2023, YaRN, https://arxiv.org/abs/2309.00071, "NTK-by-parts" and "YaRN" (eqs.
 17-22 of version 2). The mixture in the paper is linear in the turns r
-(`posjax.math.extension.kept_by_turns`). In the authors' code, and in the models trained with it, it
-is linear in the pair's index k (`kept`, which is used here), from the index at which r is
+(`posjax.math.extension.share_by_turns`). In the authors' code, and in the models trained with it, it
+is linear in the pair's index k (`frequency_share`, which is used here), from the index at which r is
 beta_fast, rounded down, to the index at which r is beta_slow, rounded up. truncate=False does not
 round (gpt-oss): the mixture then begins and ends where that of the paper does. The root of the
 paper's 1/t multiplies cos and sin, and so, if only a fraction of each head is rotated, only this
@@ -31,7 +31,7 @@ SHIFT_INVARIANT = True
 EXAMPLE = 'yarn(factor=4.0, original_length=64)'
 
 
-def kept(
+def frequency_share(
   width: int,
   original_length: int,
   base: float = 10000.0,
@@ -53,7 +53,7 @@ def kept(
     float64 [width // 2], which never rises with the index.
 
   Example:
-    >>> kept(12, 4096)
+    >>> frequency_share(12, 4096)
     array([1.  , 1.  , 0.75, 0.5 , 0.25, 0.  ])
   """
   # The index, as a real number, of the pair that makes so many turns in L.
@@ -107,7 +107,7 @@ def frequencies(
       f'{beta_slow}.'
     )
   trained = angles.frequencies(width, base)
-  share = kept(width, original_length, base, beta_fast, beta_slow, truncate)
+  share = frequency_share(width, original_length, base, beta_fast, beta_slow, truncate)
   return mixed_frequencies(trained, share, factor)
 
 

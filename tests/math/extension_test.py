@@ -3,7 +3,7 @@ import math
 import numpy as np
 import pytest
 
-from posjax.math.extension import kept_by_turns, mixed_frequencies, ntk_frequencies
+from posjax.math.extension import mixed_frequencies, ntk_frequencies, share_by_turns
 
 
 @pytest.mark.parametrize('width', [2, 4, 64, 128])
@@ -34,7 +34,7 @@ def test_the_share_that_a_pair_keeps_is_linear_in_its_turns_between_the_bounds()
     wavelength = 2 * math.pi / frequency
     turns = 2048 / wavelength
     expected.append(0.0 if turns < 2 else 1.0 if turns > 20 else (turns - 2) / 18)
-  found = kept_by_turns(frequencies, 2048, beta_fast=20.0, beta_slow=2.0)
+  found = share_by_turns(frequencies, 2048, beta_fast=20.0, beta_slow=2.0)
   np.testing.assert_allclose(found, expected, atol=1e-12)
   assert {0.0, 1.0} < set(found)
 

@@ -99,7 +99,7 @@ def test_the_papers_mixture_is_linear_in_the_turns():
     expected.append(0.0 if turns < 1 else 1.0 if turns > 32 else (turns - 1) / (32 - 1))
   found = kept_by_turns(own, 2048)
   np.testing.assert_allclose(found, expected, atol=1e-12)
-  theirs = yarn.kept(96, 2048, truncate=False)
+  theirs = yarn.frequency_share(96, 2048, truncate=False)
   np.testing.assert_array_equal(found == 1, theirs == 1)
   np.testing.assert_array_equal(found == 0, theirs == 0)
   assert abs(found - theirs).max() > 0.3
