@@ -76,9 +76,9 @@ def get_config() -> ConfigDict:
   c.mesh.tensor = 1
 
   c.compare = ConfigDict()  # for comparisons alone
-  c.compare.quality = 'answers'  # tasks of whole answers: the share that is right; or 'tokens'
-  c.compare.learned_accuracy = 0.9  # their quality from which on a run has learned
-  c.compare.learned_share = 0.5  # other tasks: this share of the untrained loss must be gone
+  c.compare.quality = ''  # a metric, as 'loss', 'answers', 'tokens'; '' is the task's first one
+  c.compare.learned_accuracy = 0.9  # a run has learned at this share of the metric's best number
+  c.compare.learned_share = 0.5  # a loss: this share of the untrained one must be gone
 
   c.log_every = 10  # steps
   c.eval_every = 100

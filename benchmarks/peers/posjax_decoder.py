@@ -13,9 +13,9 @@ import posjax
 from benchmarks.peers import compiled
 from benchmarks.spec import LEARNING_RATE, Built, Step, tokens
 from posjax.experiment import sharding, training
-from posjax.experiment.losses import next_token
+from posjax.experiment.losses import mean_next_token
 from posjax.experiment.models.transformer import Transformer
-from posjax.experiment.tasks import Task
+from posjax.experiment.tasks import Task, Unit
 
 
 def inputs(spec: Step) -> dict[str, Any]:
@@ -73,11 +73,7 @@ def _task(spec: Step) -> Task:
     facts={},
     model=lambda rngs: model(spec, rngs),
     train_batches=lambda index, count: (),
-    losses=next_token,
-    lengths=(spec.length,),
-    eval_batches=lambda length: (),
-    unit='nats',
-    per_nat=1.0,
-    exact=False,
-    sample=lambda model, key: '',
+    loss=mean_next_token,
+    unit=Unit('nats per token'),
+    evaluations=(),
   )

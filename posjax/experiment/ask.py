@@ -1,49 +1,89 @@
 """Asks a trained model: a continuation, a label or an answer, as its task has it.
 
-  python -m posjax.experiment.ask --workdir=runs/text8-rope 'the history of '
-  echo 'the history of ' | python -m posjax.experiment.ask --workdir=runs/text8-rope -
+  python -m posjax.experiment.ask --workdir=runs/text8-rope 'the history of ' 'in the year '
+  python -m posjax.experiment.ask --workdir=runs/labels < texts.txt > labels.txt
+  python -m posjax.experiment.ask --workdir=runs/text8-rope - < several_lines.txt
+  python -m posjax.experiment.ask --workdir=runs/labels --plot=labels.png 'what a film'
 
-The work folder is one of train.py: its config, its vocabulary and its last checkpoint are used.
+Texts are arguments, or the lines of the standard input, which are answered in batches; `-` takes
+the whole standard input as one text. A terminal shows styled answers, a pipe or a file gets plain
+ones, and `--plot` draws the pictures that a task has. The work folder is one of train.py: its
+config, its vocabulary and the checkpoint that `config.checkpoint` names are used.
 """
 
 import argparse
+import itertools
 import sys
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any, NamedTuple
 
 import jax
 from absl import logging
 from flax import nnx
 from ml_collections import ConfigDict
+from rich.console import Console
 
 from posjax.experiment import trained
 from posjax.experiment.run import make_task
+from posjax.experiment.tasks import Answer, Ask
+
+TITLE = 60  # letters of a text above its picture, at most
+ROWS = 64  # texts in a batch, unless the standard input is a terminal
 
 
-def ask(workdir: str | Path, text: str, *, seed: int = 0, length: int | None = None) -> str:
-  """What the model of a work folder says to a text.
+class Trained(NamedTuple):
+  """A trained model that can be asked."""
+
+  asked: Ask
+  model: nnx.Module
+
+
+def load(workdir: str | Path, *, length: int | None = None) -> Trained:
+  """The last model of a work folder.
 
   Args:
     workdir: a folder of train.py, which may still be training.
-    text: what to continue, to label or to answer, as the task takes it.
-    seed: of what is sampled, and of random ids.
     length: tokens to say, for tasks that have a `sample_length`; by default that one.
 
   Raises:
     FileNotFoundError: if there is no run in the folder, or no checkpoint yet.
-    ValueError: if the task cannot be asked, the text cannot be read, a number is out of range, or
-      the checkpoint is of another model than the folder's config.
+    ValueError: if the task cannot be asked, a number is out of range, or the checkpoint is of
+      another model than the folder's config.
   """
   workdir = Path(workdir)
   config = trained.read_config(workdir)
-  if not text:
-    raise ValueError('The text to ask is empty.')
   if length is not None:
     _set_length(config, length)
   task = make_task(config, workdir)
   if task.ask is None:
     raise ValueError(f'{workdir}: this model of the task {config.task.name} cannot be asked.')
-  model = nnx.merge(*trained.restore(workdir, config, task))
-  return task.ask(model, text, jax.random.key(seed))
+  return Trained(task.ask, nnx.merge(*trained.restore(workdir, config, task)))
+
+
+def ask(
+  workdir: str | Path, texts: Sequence[str], *, seed: int = 0, length: int | None = None
+) -> list[Answer]:
+  """Asks the model of a work folder about texts, all of them in one batch.
+
+  Args:
+    workdir: as of `load`.
+    texts: what to continue, to label or to answer, as the task takes it.
+    seed: of what is sampled, and of random ids.
+    length: as of `load`.
+
+  Raises:
+    FileNotFoundError: as `load`.
+    ValueError: as `load`, or if there is no text, or one cannot be read.
+  """
+  _check(texts)
+  asked, model = load(workdir, length=length)
+  return asked.answer(model, texts, jax.random.key(seed))
+
+
+def _check(texts: Sequence[str]) -> None:
+  if not texts or not all(texts):
+    raise ValueError('A text to ask is empty.' if texts else 'There is no text to ask.')
 
 
 def _set_length(config: ConfigDict, length: int) -> None:
@@ -54,18 +94,103 @@ def _set_length(config: ConfigDict, length: int) -> None:
   config.task.sample_length = length
 
 
+def batches(texts: Sequence[str], entered: Any) -> Iterator[list[str]]:
+  """The texts of a command: its arguments, the whole standard input for '-', or its lines.
+
+  Args:
+    texts: the arguments; none reads lines.
+    entered: the standard input, a text file. What is typed in a terminal is answered line by line.
+
+  Raises:
+    ValueError: if a text is empty, or there is none.
+  """
+  if texts == ['-']:
+    texts = [entered.read().removesuffix('\n')]
+  if texts:
+    _check(texts)
+    yield list(texts)
+    return
+  rows, read = 1 if entered.isatty() else ROWS, 0
+  lines = (line.removesuffix('\n') for line in entered)
+  while batch := list(itertools.islice(lines, rows)):
+    if not all(batch):
+      raise ValueError(f'Line {read + batch.index("") + 1} of the standard input is empty.')
+    yield batch
+    read += len(batch)
+  if not read:
+    raise ValueError('There is no text to ask.')
+
+
+def answers(one: Trained, groups: Iterator[list[str]], seed: int) -> Iterator[tuple[str, Answer]]:
+  """Each text of some batches with its answer; each batch draws numbers of its own.
+
+  Args:
+    one: the model.
+    groups: the batches.
+    seed: of what is sampled, and of random ids.
+  """
+  key = jax.random.key(seed)
+  for i, texts in enumerate(groups):
+    # The first batch draws as `ask` and the end of a run do.
+    found = one.asked.answer(one.model, texts, jax.random.fold_in(key, i) if i else key)
+    yield from zip(texts, found, strict=True)
+
+
+def show(answer: Answer, console: Console) -> None:
+  """Prints an answer: styled in a terminal, plain elsewhere."""
+  if console.is_terminal and answer.styled is not None:
+    console.print(answer.styled, soft_wrap=True)
+  else:
+    print(answer.plain, flush=True)
+
+
+def draw(path: str | Path, found: Sequence[tuple[str, Answer]]) -> None:
+  """Draws the pictures of answers into one file, a row for each answer.
+
+  Args:
+    path: of a picture, in a format that matplotlib writes.
+    found: texts with their answers.
+
+  Raises:
+    ValueError: if they have no pictures, or there is no such format.
+  """
+  from matplotlib.figure import Figure
+
+  drawn = [(text, answer) for text, answer in found if answer.pictures]
+  if not drawn:
+    raise ValueError('--plot needs a task whose answers have pictures, but these have none.')
+  most = max(len(answer.pictures) for _, answer in drawn)
+  figure = Figure(figsize=(6 * most, 4 * len(drawn)), layout='constrained')
+  parts = figure.subfigures(len(drawn), most, squeeze=False)
+  for (text, answer), row in zip(drawn, parts, strict=True):
+    for part, (name, picture) in zip(row, answer.pictures.items(), strict=False):
+      part.suptitle(f'{name}: {text[:TITLE]}')
+      picture(part)
+  figure.savefig(path, dpi=120)
+
+
 def main() -> None:
   """The command line."""
   parser = argparse.ArgumentParser('ask', description='Asks a model that train.py has trained.')
   parser.add_argument('--workdir', required=True, help='folder of the run')
   parser.add_argument('--length', type=int, help="tokens to say; by default the config's")
   parser.add_argument('--seed', type=int, default=0, help='of what is sampled')
-  parser.add_argument('text', help="what to ask; '-' reads it from the standard input")
+  parser.add_argument('--plot', metavar='FILE', help='draws the pictures of the answers')
+  parser.add_argument(
+    'text',
+    nargs='*',
+    help="what to ask; none asks each line of the standard input, '-' all of it as one text",
+  )
   given = parser.parse_args()
   logging.set_verbosity(logging.ERROR)  # orbax says at length that it only reads
   try:
-    text = sys.stdin.read().removesuffix('\n') if given.text == '-' else given.text
-    print(ask(given.workdir, text, seed=given.seed, length=given.length))
+    one, console, found = load(given.workdir, length=given.length), Console(), []
+    for text, answer in answers(one, batches(given.text, sys.stdin), given.seed):
+      show(answer, console)
+      if given.plot:
+        found.append((text, answer))
+    if given.plot:
+      draw(given.plot, found)
   except (ValueError, TypeError, OSError, ImportError) as error:
     sys.exit(f'ask: error: {error}')
 

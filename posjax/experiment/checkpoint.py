@@ -106,6 +106,11 @@ def _choose(
     raise ValueError(f'checkpoint.keep must be at least 1, but got {keep}.')
   choice = Choice(keep, every, steps, use)
   if use == 'best':
+    if not higher:
+      raise ValueError(
+        "checkpoint.use='best' needs a task with an evaluation that runs during training, but got "
+        'one whose evaluations all run at the end.'
+      )
     metric = next(iter(higher)) if metric is None else metric
     check_known('checkpoint.metric', metric, higher)
     return choice._replace(metric=metric, higher=higher[metric])

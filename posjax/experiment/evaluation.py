@@ -1,135 +1,286 @@
-"""How good a model is at each length, and at each position."""
+"""Runs a task's evaluations: predictions on the devices, metrics on the host.
+
+A score is numbers by the metric's name, and what stands beside them. Scores as JSON, with the
+description of their evaluations, are all that reports and comparisons read.
+"""
 
 import functools
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import MappingProxyType
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple, get_args
 
 import jax
 import numpy as np
 from flax import nnx
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from posjax.experiment.sharding import put_batch, put_state, put_whole
-from posjax.experiment.tasks import Batch, Task
+from posjax.experiment.tasks import Arrays, Batch, Evaluation, Role, Task
 
-MEANS = ('loss', 'accuracy', 'token_accuracy', 'greedy_accuracy', 'greedy_token_accuracy')
-
-
-def higher(task: Task) -> dict[str, bool]:
-  """The metrics that a run measures while it trains, and whether higher is better; headline first.
-
-  Args:
-    task: of the run.
-  """
-  known = {'accuracy': True, 'token_accuracy': True}
-  return {**known, 'loss': False} if task.exact else {'loss': False, **known}
+BEYOND = 'beyond its table'
+RESERVED = ('counted', 'why')  # stored beside the metrics of a score
 
 
 class Score(NamedTuple):
-  """One length's result.
+  """The result of one evaluation.
 
   Attributes:
-    length: tokens, or as the task counts.
-    loss: mean over the counted tokens, in the task's unit; NaN where a scheme has no answer.
-    accuracy: share of tokens, or of whole answers for tasks that score those.
-    tokens: how many were counted.
-    by_position: mean loss at each position of the row, in the task's unit; NaN where none counts.
-    refused: why the model takes no input of this length, where it says so; '' otherwise.
-    token_accuracy: share of tokens that are right, a decoder's each after the right ones before it
-      (teacher forcing).
-    greedy_accuracy: share of whole answers that are right where the model goes on from its own
-      tokens; NaN where the task does not ask for it.
-    greedy_token_accuracy: share of tokens that are right then; none is, after an end said too soon.
-    windowed: the score where every layer attends to the last tokens only, as many as a training row
-      has; None where the task does not ask for it.
-    restated: the loss in the task's other units, by name.
-    training_accuracy: share of right answers to training rows, as the task chose them; NaN where it
-      does not ask for it.
+    numbers: by metric; NaN where there is none.
+    arrays: by metric, those that are arrays for a picture; none where nothing was computed.
+    counted: how many tokens or answers the first metric is a mean over.
+    why: why there are no numbers: `BEYOND` where the model's output is NaN, or what the model said
+      when it refused the input; '' where there are numbers.
   """
 
-  length: int
-  loss: float
-  accuracy: float
-  tokens: int
-  by_position: np.ndarray
-  refused: str = ''
-  token_accuracy: float = math.nan
-  greedy_accuracy: float = math.nan
-  greedy_token_accuracy: float = math.nan
-  windowed: Self | None = None
-  restated: Mapping[str, float] = MappingProxyType({})
-  training_accuracy: float = math.nan
+  numbers: Mapping[str, float]
+  arrays: Mapping[str, np.ndarray] = MappingProxyType({})
+  counted: int = 0
+  why: str = ''
 
 
-def evaluate(task: Task, graph: Any, state: Any, length: int, mesh, key) -> Score:
-  """Scores a model at one length.
+class Refused(Exception):
+  """A model takes no batch of an evaluation; the message is its own."""
+
+
+def check(task: Task) -> None:
+  """Checks what a task says of its evaluations.
+
+  Raises:
+    ValueError: if there is no evaluation, two share a name, a role is unknown, the headline is not
+      of the training distribution, or an evaluation has no metric that is a number to begin with.
+  """
+  names = [evaluation.name for evaluation in task.evaluations]
+  twice = [name for name in names if names.count(name) > 1]
+  if not names or twice:
+    got = f'{twice[0]!r} twice' if twice else 'none'
+    raise ValueError(f'A task should have evaluations with different names, but got {got}.')
+  if task.evaluations[0].role != 'trained':
+    raise ValueError(
+      f"The first evaluation should have the role 'trained', but {names[0]!r} has "
+      f'{task.evaluations[0].role!r}.'
+    )
+  for evaluation in task.evaluations:
+    if evaluation.role not in get_args(Role):
+      known = ', '.join(get_args(Role))
+      raise ValueError(
+        f'The role of {evaluation.name!r} should be one of {known}, but is {evaluation.role!r}.'
+      )
+    if not evaluation.metrics or next(iter(evaluation.metrics.values())).array:
+      raise ValueError(
+        f'The first metric of {evaluation.name!r} should be a number, but got '
+        f'{next(iter(evaluation.metrics), "none")!r}.'
+      )
+    reserved = [name for name in evaluation.metrics if name in RESERVED or '/' in name]
+    if reserved:
+      raise ValueError(
+        f'A metric should not be called {" or ".join(RESERVED)}, nor have a slash in its name, but '
+        f'{evaluation.name!r} has {reserved[0]!r}.'
+      )
+
+
+def evaluate(evaluation: Evaluation, graph: Any, state: Any, mesh: Mesh, key) -> Score:
+  """Scores a model.
 
   Args:
-    task: what to score.
+    evaluation: one of a task's.
     graph: the model's structure, of `nnx.split`.
     state: its parameters and statistics.
-    length: one of the task's.
     mesh: devices.
-    key: random key of place 0: equal keys draw equal ids.
+    key: random key of place 0; equal keys draw equal ids.
   """
-  score = _scored(task, graph, state, length, mesh, key)
-  if task.windowed is not None:
-    windowed = _scored(task, _structure(task.windowed), state, length, mesh, key)
-    score = score._replace(windowed=windowed)
-  if task.learned_batches is not None and not score.refused:
-    again = task._replace(eval_batches=lambda _: task.learned_batches())
-    learned = _scored(again, graph, state, length, mesh, key)
-    score = score._replace(training_accuracy=learned.accuracy)
-  if task.continued is not None and not score.refused:
-    batches = task.eval_batches(length)
-    answers, tokens = _greedy(task.continued, nnx.merge(graph, state), batches, key)
-    score = score._replace(greedy_accuracy=answers, greedy_token_accuracy=tokens)
-  return score
+  numbers = [name for name, metric in evaluation.metrics.items() if not metric.array]
+  nothing = dict.fromkeys(numbers, math.nan)
+  sums, counted, beyond = None, 0, False
+  try:
+    for batch, arrays in predictions(evaluation, graph, state, mesh, key):
+      new = {name: metric.update(arrays, batch) for name, metric in evaluation.metrics.items()}
+      sums = new if sums is None else add(sums, new)
+      counted += evaluation.counted(arrays, batch)
+      beyond = beyond or any(map(_has_nan, jax.tree.leaves(arrays)))
+  except Refused as refusal:
+    return Score(nothing, why=str(refusal))
+  if sums is None:
+    raise ValueError(f'The evaluation {evaluation.name!r} should have batches, but has none.')
+  found = {name: metric.finish(sums[name]) for name, metric in evaluation.metrics.items()}
+  arrays = {name: np.asarray(found[name]) for name in found if name not in nothing}
+  if beyond:
+    return Score(nothing, arrays, counted, BEYOND)
+  return Score({name: float(found[name]) for name in numbers}, arrays, counted)
 
 
-def unseen(scores: Sequence[Score]) -> Score | None:
-  """Means over the lengths beyond the trained one, each length alike; None where there is none.
+def predictions(
+  evaluation: Evaluation, graph: Any, state: Any, mesh: Mesh, key
+) -> Iterator[tuple[Batch, Arrays]]:
+  """Each batch of an evaluation with what the model predicts for it; arguments as of `evaluate`.
+
+  What the model remembers goes from each batch to the next.
+
+  Raises:
+    Refused: if the model raises ValueError when its prediction is traced: an evaluation may be
+      longer than the length that a scheme declares.
+    ValueError: if a prediction has another number of rows than its batch.
+  """
+  if evaluation.model is not None:
+    graph = _structure(evaluation.model)
+  predict = _compiled(evaluation.predict, mesh)
+  carried = None
+  for i, whole in enumerate(evaluation.batches()):
+    batch = put_whole(whole, mesh)
+    rows, padded = _rows(whole), _rows(batch)
+    try:
+      if i == 0 and evaluation.start is not None:
+        carried = put_state(functools.partial(evaluation.start, padded), mesh)
+      arrays, carried = predict(graph, state, batch, carried, jax.random.fold_in(key, i))
+    except ValueError as error:
+      raise Refused(str(error)) from error
+    yield whole, jax.tree.map(functools.partial(_cut, rows, padded), arrays)
+
+
+def add(one: Any, other: Any) -> Any:
+  """The sum of two sums: tuples and dictionaries part by part, everything else with `+`.
+
+  Example:
+    >>> add((1, ['a b']), (2, ['c']))
+    (3, ['a b', 'c'])
+  """
+  if isinstance(one, tuple):
+    parts = [add(*pair) for pair in zip(one, other, strict=True)]
+    return type(one)(*parts) if hasattr(one, '_fields') else tuple(parts)
+  if isinstance(one, Mapping) and not hasattr(one, '__add__'):  # a Counter has an addition
+    return {name: add(one[name], other[name]) for name in one}
+  return one + other
+
+
+def unseen(evaluations: Sequence[Evaluation], scores: Mapping[str, Score]) -> dict[str, float]:
+  """The mean of each of the headline's metrics over the unseen evaluations, each weighing alike.
 
   Args:
-    scores: the training length's first.
+    evaluations: of a task.
+    scores: by evaluation.
 
   Returns:
-    A score whose `MEANS` are means, NaN where one of the lengths has no number; its length is the
-    longest, its tokens are those of all, and it has no positions.
+    By metric, NaN where one of the evaluations has no number; metrics that one of them does not
+    have are left out. Nothing where no evaluation is unseen.
   """
-  beyond = [score for score in scores if score.length > scores[0].length]
-  if not beyond:
-    return None
-  mean = lambda name: float(np.mean([getattr(score, name) for score in beyond]))
-  return Score(
-    length=max(score.length for score in beyond),
-    loss=mean('loss'),
-    accuracy=mean('accuracy'),
-    tokens=sum(score.tokens for score in beyond),
-    by_position=np.full(1, np.nan),
-    token_accuracy=mean('token_accuracy'),
-    greedy_accuracy=mean('greedy_accuracy'),
-    greedy_token_accuracy=mean('greedy_token_accuracy'),
-  )
+  beyond = [scores[each.name].numbers for each in evaluations if each.role == 'unseen']
+  shared = [name for name in scores[evaluations[0].name].numbers if all(name in b for b in beyond)]
+  return {name: float(np.mean([b[name] for b in beyond])) for name in shared} if beyond else {}
 
 
-def _scored(task: Task, graph: Any, state: Any, length: int, mesh, key) -> Score:
-  try:
-    totals = _totals(task, graph, state, length, mesh, key)
-  except ValueError as error:  # raised while tracing: a declared length that ids do not fit in
-    return Score(length, np.nan, np.nan, 0, np.full(1, np.nan), refused=str(error))
-  loss, weight, right, right_answers, answers = totals
-  with np.errstate(invalid='ignore', divide='ignore'):
-    by_position = task.per_nat * loss / weight
-  mean = float(task.per_nat * loss.sum() / weight.sum())
-  tokens = float(right / weight.sum())
-  accuracy = float(right_answers / answers) if task.exact else tokens
-  score = Score(length, mean, accuracy, int(weight.sum()), by_position, token_accuracy=tokens)
-  return score._replace(restated={name: other(mean) for name, other in task.restated.items()})
+def higher(task: Task) -> dict[str, bool]:
+  """The metrics measured during training, and whether higher is better; the headline's come first.
+
+  Args:
+    task: of a run.
+
+  Returns:
+    By name, as of `measured`; nothing where all evaluations run at the end alone.
+  """
+  return {
+    _named(task, evaluation, name): metric.higher
+    for evaluation in task.evaluations
+    for name, metric in evaluation.metrics.items()
+    if evaluation.during and not metric.array
+  }
 
 
-def _structure(make) -> Any:
+def measured(task: Task, scores: Mapping[str, Score]) -> dict[str, float]:
+  """The numbers of scores in one dictionary: 'loss' of the headline, 'EVALUATION/loss' of others.
+
+  Args:
+    task: of a run.
+    scores: by evaluation, some or all of them.
+  """
+  return {
+    _named(task, evaluation, name): value
+    for evaluation in task.evaluations
+    if evaluation.name in scores
+    for name, value in scores[evaluation.name].numbers.items()
+  }
+
+
+def _named(task: Task, evaluation: Evaluation, metric: str) -> str:
+  headline = evaluation.name == task.evaluations[0].name
+  return metric if headline else f'{evaluation.name}/{metric}'
+
+
+def check_first(task: Task, graph: Any, state: Any, batch: Batch, mesh: Mesh) -> None:
+  """Checks that the model takes the first batch, and the furthest one, before anything is trained.
+
+  Raises:
+    ValueError: if a scheme refuses them, or an untrained model has no loss for them.
+  """
+
+  @functools.partial(jax.jit, static_argnames='graph')
+  def loss(graph, state, batch, carried, key):
+    return task.loss(nnx.merge(graph, state), batch, carried, key, None)[0]
+
+  batches, carried, what = [batch], None, 'rows of the training length'
+  if task.memory is not None:
+    batches, what = [batch, task.memory.furthest(batch)], 'streams'
+    carried = put_state(task.memory.start, mesh)
+  for each in batches:
+    if not np.isfinite(loss(graph, state, put_batch(each, mesh), carried, jax.random.key(0))):
+      raise ValueError(
+        f'An untrained model has a loss that is not a number: {what} hold positions beyond a table '
+        'of the scheme.'
+      )
+
+
+def described(task: Task) -> dict[str, Any]:
+  """Describes the evaluations of a task as JSON, so that scores can be read without the task."""
+  return {
+    evaluation.name: {
+      'role': evaluation.role,
+      'length': evaluation.length,
+      'metrics': {
+        name: {
+          'unit': metric.unit,
+          'higher': metric.higher,
+          'best': metric.best,
+          'scale': metric.scale,
+        }
+        for name, metric in evaluation.metrics.items()
+        if not metric.array
+      },
+    }
+    for evaluation in task.evaluations
+  }
+
+
+def plain(score: Score) -> dict[str, Any]:
+  """A score as JSON, without its arrays; a number that there is not is null."""
+  return {**finite(dict(score.numbers)), 'counted': score.counted, 'why': score.why}
+
+
+def finite(value: Any) -> Any:
+  """JSON values, with None for each number that is not finite."""
+  if isinstance(value, dict):
+    return {name: finite(each) for name, each in value.items()}
+  if isinstance(value, list):
+    return [finite(each) for each in value]
+  return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+@functools.cache
+def _compiled(predict: Callable[..., Any], mesh: Mesh):
+  """A jitted function `(graph, state, batch, carried, key) -> (arrays, carried)`.
+
+  Every host gets the arrays whole; what is remembered stays where it is.
+  """
+  everywhere = NamedSharding(mesh, PartitionSpec())
+
+  @functools.partial(jax.jit, static_argnames='graph')
+  def run(graph, state, batch, carried, key):
+    arrays, carried = predict(nnx.merge(graph, state), batch, carried, key)
+    return jax.lax.with_sharding_constraint(arrays, everywhere), carried
+
+  return run
+
+
+@functools.cache
+def _structure(make: Callable[[nnx.Rngs], nnx.Module]) -> Any:
   """A model's structure, without its arrays."""
   kept = {}
 
@@ -141,119 +292,19 @@ def _structure(make) -> Any:
   return kept['graph']
 
 
-def _greedy(continued, model, batches: Iterable[Batch], key) -> tuple[float, float]:
-  """Shares of right answers and of right tokens, where the model goes on from its own."""
-  right_answers = answers = right = tokens = 0
-  for i, batch in enumerate(batches):
-    said = continued(model, batch, jax.random.fold_in(key, i))
-    counts = batch['weights'] > 0
-    last = counts.shape[1] - 1 - counts[:, ::-1].argmax(1)  # the place of the right end
-    ends = np.take_along_axis(batch['targets'], last[:, None], axis=1)
-    too_soon = np.cumsum((said == ends) & counts, axis=1) - ((said == ends) & counts) > 0
-    same = counts & (said == batch['targets']) & ~too_soon
-    right, tokens = right + same.sum(), tokens + counts.sum()
-    asked = counts.any(1)
-    right_answers += (asked & (same == counts).all(1)).sum()
-    answers += asked.sum()
-  return float(right_answers / answers), float(right / tokens)
+def _rows(batch: Batch) -> int:
+  return len(next(iter(batch.values())))
 
 
-def check_first(task: Task, graph: Any, state: Any, batch: Batch, mesh) -> None:
-  """What a scheme refuses, and positions beyond its table, before anything is trained.
-
-  Raises:
-    ValueError: if an untrained model has no loss for a training batch.
-  """
-  key = jax.random.key(0)
-  score = _scorer(task.losses, task.exact)
-  batches, what = [put_batch(batch, mesh)], 'rows of the training length'
-  if task.recurrence is not None:
-    past, what = put_state(task.recurrence.start, mesh), 'streams'
-    last = batches[0]['positions'] + (task.recurrence.furthest - batches[0]['positions'].max())
-    batches = [
-      {**batches[0], 'positions': pos, 'past': past} for pos in (batches[0]['positions'], last)
-    ]
-  for each in batches:
-    if not np.isfinite(score(graph, state, each, key)[0][0]).all():
-      raise ValueError(
-        f'An untrained model has a loss that is not a number: {what} hold positions beyond a table '
-        'of the scheme.'
-      )
+def _cut(rows: int, padded: int, array: jax.Array) -> np.ndarray:
+  """An array on the host, without the rows that fill up the devices."""
+  if array.ndim == 0 or len(array) != padded:
+    raise ValueError(
+      f'A prediction should have a row for each of the {padded} rows of its batch, but got an '
+      f'array of shape {array.shape}.'
+    )
+  return np.asarray(array)[:rows]
 
 
-def token_losses(
-  task: Task, graph: Any, state: Any, length: int, mesh, key
-) -> tuple[np.ndarray, np.ndarray]:
-  """The loss of every token that counts, in nats, and the tokens, both [N]: in the data's order.
-
-  Args:
-    task: whose answers are tokens; the same ones are counted at each of its lengths.
-    graph: the model's structure, of `nnx.split`.
-    state: its parameters and statistics.
-    length: one of the task's.
-    mesh: devices.
-    key: random key of place 0.
-  """
-  losses, tokens = [], []
-  for batch, (loss, weights) in _each(_losses(task.losses), task, graph, state, length, mesh, key):
-    rows = len(batch['targets'])  # without those that fill up the devices
-    counts = np.asarray(weights)[:rows] > 0
-    losses.append(np.asarray(loss, np.float64)[:rows][counts])
-    tokens.append(batch['targets'][counts])
-  return np.concatenate(losses), np.concatenate(tokens)
-
-
-def _totals(task: Task, graph, state, length: int, mesh, key):
-  sums = (np.zeros(()),) * 5
-  for _, new in _each(_scorer(task.losses, task.exact), task, graph, state, length, mesh, key):
-    sums = tuple(a + np.asarray(b, np.float64) for a, b in zip(sums, new, strict=True))
-  return sums
-
-
-def _each(score, task: Task, graph, state, length: int, mesh, key) -> Iterator[tuple[Batch, Any]]:
-  """The batches of a length, each with what `score` says of it; memories go from one to the next.
-
-  Args:
-    score: `(graph, state, batch, key) -> (said, what is remembered)`.
-  """
-  past, memory = {}, task.recurrence
-  for i, whole in enumerate(task.eval_batches(length)):
-    batch = put_whole(whole, mesh)
-    if memory is not None and not past:
-      graph, rows = _structure(memory.model_at(length)), len(batch['inputs'])
-      past = {'past': put_state(lambda rows=rows: memory.start_at(rows, length), mesh)}
-    said, after = score(graph, state, {**batch, **past}, jax.random.fold_in(key, i))
-    past = past and {'past': after}
-    yield whole, said
-
-
-@functools.cache
-def _losses(losses):
-  """A jitted function to the loss and the weight of each token, and what is remembered."""
-
-  @functools.partial(jax.jit, static_argnames='graph')
-  def score(graph, state, batch, key):
-    loss, weights, _, past = losses(nnx.merge(graph, state), batch, key, None)
-    return (loss, weights), past
-
-  return score
-
-
-@functools.cache
-def _scorer(losses, exact: bool):
-  """A jitted function to sums over a batch, and to what is remembered after it.
-
-  Loss and weight by position, right tokens, right answers, and answers (if those are scored).
-  """
-
-  @functools.partial(jax.jit, static_argnames='graph')
-  def score(graph, state, batch, key):
-    loss, weights, correct, past = losses(nnx.merge(graph, state), batch, key, None)
-    sums = (loss * weights).sum(0), weights.sum(0), (correct * weights).sum()
-    if not exact:
-      return (*sums, 0.0, 0.0), past
-    answered = weights.sum(1) > 0
-    right = (correct * weights).sum(1) == weights.sum(1)
-    return (*sums, (right & answered).sum(), answered.sum()), past
-
-  return score
+def _has_nan(array: np.ndarray) -> bool:
+  return np.issubdtype(array.dtype, np.floating) and bool(np.isnan(array).any())

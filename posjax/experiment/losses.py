@@ -1,42 +1,90 @@
-"""What a decoder's logits are worth."""
+"""Losses that are means over tokens or rows, and what an evaluation asks of the same model."""
+
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import optax
+from jaxtyping import Array, Float, Int
 
-from posjax.experiment.tasks import Batch, Losses
+from posjax.experiment.tasks import Batch
 from posjax.scheme import PRNGKey
 
 
-def next_token(
-  model, batch: Batch, ids_key: PRNGKey | None = None, train_key: PRNGKey | None = None
+class Losses(NamedTuple):
+  """The losses of a batch before any mean. Where a row has one answer, T is 1.
+
+  Attributes:
+    loss: nats per token.
+    weights: 1 where a token counts, 0 where it does not.
+    correct: 1 where the most likely token is the right one.
+  """
+
+  loss: Float[Array, 'B T']
+  weights: Float[Array, 'B T']
+  correct: Float[Array, 'B T']
+
+  def mean(self) -> jax.Array:
+    """Nats per token that counts."""
+    return (self.loss * self.weights).sum() / self.weights.sum()
+
+
+def cross_entropy(
+  logits: Float[Array, 'B T V'], targets: Int[Array, 'B T'], weights: Array
 ) -> Losses:
-  """Cross-entropy of each target, in nats.
+  """Losses of logits, where every token that counts has one right answer.
 
   Args:
-    model: `(tokens, pos, segments=, ids_key=, train_key=) -> logits [B, T, V]`; with a `past`,
-      `recur` of it.
+    logits: of any float type; the losses are computed in float32.
+    targets: the right answers.
+    weights: [B, T], 1 or True where a token counts.
+  """
+  loss = optax.softmax_cross_entropy_with_integer_labels(logits.astype(jnp.float32), targets)
+  weights = weights.astype(jnp.float32)
+  correct = (logits.argmax(-1) == targets).astype(jnp.float32)
+  # The loss of padding may be anything, NaN included, and must not reach a sum.
+  return Losses(jnp.where(weights > 0, loss, 0), weights, correct)
+
+
+def next_token(
+  model,
+  batch: Batch,
+  state: Any = None,
+  ids_key: PRNGKey | None = None,
+  train_key: PRNGKey | None = None,
+) -> tuple[Losses, Any]:
+  """Cross-entropy of each target, in nats, and what the model remembers after the batch.
+
+  Args:
+    model: `(tokens, pos, segments=, ids_key=, train_key=) -> logits [B, T, V]`; its method `recur`
+      is called where there is something to remember.
     batch: `inputs`, `targets`, `positions`, `segments` [B, T]; `weights` too, where not every
-      token of a document counts; `past`, where the model goes on from what it remembers.
+      token of a document counts.
+    state: what the model remembers of the batches before; None where it remembers nothing.
     ids_key: random key of place 0.
     train_key: random key of dropout; None evaluates.
   """
   tokens = batch['inputs'], batch['positions']
   call = {'segments': batch['segments'], 'ids_key': ids_key, 'train_key': train_key}
-  past = batch.get('past')
-  if past is None:
+  if state is None:
     logits = model(*tokens, **call)
   else:
-    logits, past = model.recur(*tokens, past, **call)
-  loss = optax.softmax_cross_entropy_with_integer_labels(
-    logits.astype(jnp.float32), batch['targets']
-  )
-  weights = batch.get('weights', batch['segments'] != 0).astype(jnp.float32)
-  correct = (logits.argmax(-1) == batch['targets']).astype(jnp.float32)
-  # Padding's loss may be anything, NaN too: it must not reach a sum.
-  return Losses(jnp.where(weights > 0, loss, 0), weights, correct, past)
+    logits, state = model.recur(*tokens, state, **call)
+  weights = batch.get('weights', batch['segments'] != 0)
+  return cross_entropy(logits, batch['targets'], weights), state
 
 
-def mean_loss(losses: Losses) -> jax.Array:
-  """Nats per counted token."""
-  return (losses.loss * losses.weights).sum() / losses.weights.sum()
+def mean_next_token(
+  model, batch: Batch, state: Any, ids_key: PRNGKey | None, train_key: PRNGKey | None
+) -> tuple[jax.Array, Any]:
+  """The mean of `next_token`, as `Task.loss`."""
+  losses, state = next_token(model, batch, state, ids_key, train_key)
+  return losses.mean(), state
+
+
+def predict_next_token(
+  model, batch: Batch, state: Any, key: PRNGKey
+) -> tuple[dict[str, jax.Array], Any]:
+  """The arrays of `next_token`, with the targets, as `Evaluation.predict`."""
+  losses, state = next_token(model, batch, state, key)
+  return {**losses._asdict(), 'targets': batch['targets']}, state

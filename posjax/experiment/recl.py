@@ -20,7 +20,7 @@ from rich.table import Table
 
 from posjax.experiment import sharding, trained
 from posjax.experiment.effective_context import relative_effective_context_length
-from posjax.experiment.evaluation import token_losses
+from posjax.experiment.evaluation import predictions
 from posjax.experiment.run import make_task
 
 SHARES = (0.1, 0.5, 1.0)  # of the tokens, the hardest: those of the paper
@@ -70,8 +70,13 @@ def losses(workdir: Path, lengths: Sequence[int]) -> tuple[dict[int, np.ndarray]
   task, mesh = make_task(config, workdir), sharding.make_mesh()
   graph, state = trained.restore(workdir, config, task)
   found, tokens = {}, np.zeros(0)
-  for length in task.lengths:
-    found[length], tokens = token_losses(task, graph, state, length, mesh, jax.random.key(0))
+  for evaluation in task.evaluations:
+    arrays = [each for _, each in predictions(evaluation, graph, state, mesh, jax.random.key(0))]
+    counts = [each['weights'] > 0 for each in arrays]
+    pick = lambda name, arrays=arrays, counts=counts: np.concatenate(
+      [each[name][count] for each, count in zip(arrays, counts, strict=True)]
+    )
+    found[evaluation.length], tokens = pick('loss').astype(np.float64), pick('targets')
   return found, tokens
 
 

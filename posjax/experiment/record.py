@@ -1,8 +1,9 @@
-"""What a run writes while it goes: metrics.jsonl, TensorBoard events, and a progress bar."""
+"""The record of a run while it goes: metrics.jsonl, TensorBoard events, and a progress bar."""
 
 import json
 import math
 import os
+import re
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -35,7 +36,8 @@ class Record:
     self.file.write(json.dumps({'step': step, **clean}) + '\n')
     self.file.flush()
     for name, value in values.items():
-      self.board.add_scalar(name, value, step)
+      # TensorBoard's names have no spaces, and it would log a warning at each.
+      self.board.add_scalar(re.sub(r'[^-/\w.]', '_', name), value, step)
 
   def __enter__(self):
     return self

@@ -7,6 +7,7 @@ segments. Every token counts once, the same ones at each length, after a context
 Reference: Dai et al. 2019, Transformer-XL, https://arxiv.org/abs/1901.02860, sections 3.2 and 4.
 """
 
+import functools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -14,14 +15,14 @@ import numpy as np
 from flax import nnx
 
 from posjax.experiment.data.text.streams import held_out_streams, steps_per_epoch, streams
-from posjax.experiment.tasks import Recurrence
+from posjax.experiment.tasks import Batch, Memory
 from posjax.scheme import Scheme
 
 Make = Callable[..., Any]  # `(arguments, rngs, scheme=None) -> RecurrentTransformer`
 
 
-class Memory(NamedTuple):
-  """What a config says of a memory.
+class Settings(NamedTuple):
+  """The keys of a config that are about a memory.
 
   Attributes:
     tokens: that each layer remembers in training; 0 is no memory.
@@ -43,7 +44,7 @@ class Streams(NamedTuple):
 
 
 def check(
-  memory: Memory, model: Mapping[str, Any], eval_window: bool, lengths: Sequence[int]
+  memory: Settings, model: Mapping[str, Any], eval_window: bool, lengths: Sequence[int]
 ) -> None:
   """Raises ValueError if the memory is no number of tokens, or other keys contradict it."""
   if memory.tokens < 0:
@@ -66,33 +67,50 @@ def check(
     )
 
 
-def recurrence(
-  make: Make, model: Mapping[str, Any], memory: Memory, text: Streams, length: int, rows: int
-) -> Recurrence:
-  """What `Task.recurrence` needs.
+def start(make: Make, model: Mapping[str, Any], tokens: int, rows: int) -> Any:
+  """The state of a model before its first batch, which remembers nothing yet.
 
   Args:
     make: `(arguments, rngs, scheme=) -> model`, whose scheme is the trained one where None.
     model: arguments to train with.
-    memory: what is remembered.
+    tokens: that each layer will remember; 0 keeps one, which nothing sees.
+    rows: of a batch, all hosts together.
+  """
+  made = nnx.eval_shape(lambda: make(model, nnx.Rngs(0)))
+  return made.init_past(rows, max(tokens, 1))
+
+
+def memory_of(
+  make: Make, model: Mapping[str, Any], tokens: int, text: Streams, length: int, rows: int
+) -> Memory:
+  """`Task.memory` of streams.
+
+  Args:
+    make: as of `start`.
+    model: arguments to train with.
+    tokens: that each layer remembers in training.
     text: token ids.
     length: tokens of a training segment.
     rows: streams to train on, all hosts together.
   """
+  last = steps_per_epoch(len(text.train), length, rows) * length - 1
 
-  def start_at(rows, length):
-    made = nnx.eval_shape(lambda: make(model, nnx.Rngs(0)))
-    return made.init_past(rows, max(length - 1, 1))
+  def furthest(batch: Batch) -> Batch:
+    pos = batch['positions']
+    return {**batch, 'positions': pos + (last - pos.max())}
 
-  def model_at(length):
-    return lambda rngs: make({**model, 'window': length}, rngs, memory.scheme)
+  return Memory(functools.partial(start, make, model, tokens, rows), furthest)
 
-  return Recurrence(
-    start=lambda: start_at(rows, memory.tokens + 1),
-    start_at=start_at,
-    model_at=model_at,
-    furthest=steps_per_epoch(len(text.train), length, rows) * length - 1,
-  )
+
+def at_length(
+  make: Make, model: Mapping[str, Any], settings: Settings, length: int
+) -> dict[str, Any]:
+  """The fields `model` and `start` of an evaluation in which a token sees `length` tokens."""
+  arguments = {**model, 'window': length}
+  return {
+    'model': lambda rngs: make(arguments, rngs, settings.scheme),
+    'start': functools.partial(start, make, model, length - 1),
+  }
 
 
 def train_segments(text: Streams, length: int, batch_size: int) -> Callable[[int, int], Any]:

@@ -1,16 +1,17 @@
-"""The end of a run: a table by length for the terminal, and report.png."""
+"""The end of a run: a table of its evaluations for the terminal, results.json and report.png."""
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import jax
+import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-from posjax.experiment.evaluation import MEANS, Score, unseen
-from posjax.experiment.tasks import Task
+from posjax.experiment.evaluation import BEYOND, Score, described, finite, plain, unseen
+from posjax.experiment.tasks import Evaluation, Metric, Task
 
 FILES = {
   'report.png': 'pictures',
@@ -20,28 +21,28 @@ FILES = {
   'checkpoints': 'checkpoints',
   'config.json': 'config',
 }
+CURVES = 12  # at most in a picture, and ticks of an axis
 
 
-def results(scores: Sequence[Score], sample: str) -> dict[str, Any]:
-  """The end of a run, for results.json; a number that there is not is null."""
-  rows = [_finite(_plain(score)) for score in scores]
-  mean = unseen(scores)
-  means = {} if mean is None else {name: getattr(mean, name) for name in MEANS}
-  return {'scores': rows, 'unseen': _finite(means), 'sample': sample}
+def results(task: Task, scores: Mapping[str, Score], sample: str) -> dict[str, Any]:
+  """The end of a run, for results.json; a number that there is not is null.
 
-
-def _plain(score: Score) -> dict[str, Any]:
-  windowed = None if score.windowed is None else _plain(score.windowed)
-  plain = {'by_position': score.by_position.tolist(), 'restated': dict(score.restated)}
-  return {**score._asdict(), **plain, 'windowed': windowed}
-
-
-def _finite(value: Any) -> Any:
-  if isinstance(value, dict):
-    return {name: _finite(each) for name, each in value.items()}
-  if isinstance(value, list):
-    return [_finite(each) for each in value]
-  return None if isinstance(value, float) and not math.isfinite(value) else value
+  Args:
+    task: whose evaluations were run.
+    scores: by evaluation.
+    sample: what the model said to the task's examples.
+  """
+  arrays = {
+    name: {metric: finite(array.tolist()) for metric, array in score.arrays.items()}
+    for name, score in scores.items()
+  }
+  return {
+    'evaluations': described(task),
+    'scores': {name: plain(score) for name, score in scores.items()},
+    'unseen': finite(unseen(task.evaluations, scores)),
+    'arrays': arrays,
+    'sample': sample,
+  }
 
 
 def introduce(task: Task, scheme: str, params: Any, workdir: Path) -> None:
@@ -52,135 +53,196 @@ def introduce(task: Task, scheme: str, params: Any, workdir: Path) -> None:
     print(f'{name:>16}  {value}')
 
 
-def stated(task: Task, loss: float) -> str:
-  """A mean loss in the task's unit, and in its others."""
-  others = [f'{other(loss):.3f} {name}' for name, other in task.restated.items()]
-  return f'{loss:.3f} {task.unit}' + (f' ({", ".join(others)})' if others else '')
+def shown(metric: Metric, value: float) -> str:
+  """A number as tables have it, without its unit."""
+  return f'{metric.scale * value:.{metric.digits}f}'
 
 
-def print_table(task: Task, scores: Sequence[Score], title: str) -> None:
-  """Prints loss and accuracy at each evaluation length and their means, and why there is none."""
+def stated(evaluation: Evaluation, score: Score) -> str:
+  """A score in one line, as 'length 8: 2.000 bits per byte, 48.0 % of tokens right'."""
+  told = [
+    f'{shown(evaluation.metrics[name], value)} {evaluation.metrics[name].unit}'
+    for name, value in score.numbers.items()
+  ]
+  return f'{evaluation.name}: {score.why or ", ".join(told)}'
+
+
+def print_table(task: Task, scores: Mapping[str, Score], title: str) -> None:
+  """Prints the numbers of each evaluation and the means of the unseen ones, or why there is none.
+
+  Args:
+    task: whose evaluations were run.
+    scores: by evaluation.
+    title: of the table.
+  """
   columns = _columns(task)
+  first = task.evaluations[0].length
   table = Table(title=title, title_justify='left')
-  for name in ('length', 'x trained', *columns):
-    table.add_column(name, justify='right')
-  for score in scores:
-    cells = ['-' if comment(score) else show(score) for show in columns.values()]
-    cells[0] = comment(score) or cells[0]
-    table.add_row(f'{score.length}', f'{score.length / task.lengths[0]:g}x', *cells)
-  mean = unseen(scores)
-  if task.exact and mean is not None:
-    table.add_row('unseen', 'mean', *(show(mean) for show in columns.values()))
+  table.add_column('evaluation')
+  for heading in (*(['x trained'] if first else []), *columns.values()):
+    table.add_column(heading, justify='right')
+
+  def add(name: str, times: str, evaluation: Evaluation, score: Score) -> None:
+    table.add_row(name, *([times] if first else []), *_cells(columns, evaluation, score))
+
+  for each in task.evaluations:
+    times = f'{each.length / first:g}x' if first and each.length else ''
+    add(each.name, times, each, scores[each.name])
+  if sum(each.role == 'unseen' for each in task.evaluations) > 1:
+    means = Score(unseen(task.evaluations, scores))
+    add('unseen, mean', '', task.evaluations[0], means)
   console = Console()
   console.print(table)
-  for refused in dict.fromkeys(score.refused for score in scores if score.refused):
-    console.print(f'refused: {refused}', markup=False, highlight=False)
+  for why in dict.fromkeys(score.why for score in scores.values()):
+    if why not in ('', BEYOND):
+      console.print(f'refused: {why}', markup=False, highlight=False)
 
 
-def _columns(task: Task) -> dict[str, Callable[[Score], str]]:
-  """What is shown of a score, by the name of its column."""
-
-  def share(name: str) -> Callable[[Score], str]:
-    return lambda score: f'{100 * getattr(score, name):.1f} %'
-
-  columns: dict[str, Callable[[Score], str]] = {task.unit: lambda score: f'{score.loss:.3f}'}
-  for name in task.restated:
-    columns[name] = lambda score, name=name: f'{score.restated[name]:.3f}'
-  columns['right answers' if task.exact else 'right'] = share('accuracy')
-  if task.learned_batches is not None:  # one answer a row
-    columns['right in training'] = share('training_accuracy')
-  elif task.exact:
-    columns['right tokens'] = share('token_accuracy')
-  if task.continued is not None:
-    columns['greedy tokens'] = share('greedy_token_accuracy')
-  if task.windowed is not None:
-    columns['windowed'] = _windowed
-  return columns
+def _columns(task: Task) -> dict[tuple[str, str], str]:
+  """The heading of each metric that is a number, by its name and unit."""
+  keys = {
+    (name, metric.unit): metric.unit
+    for each in task.evaluations
+    for name, metric in each.metrics.items()
+    if not metric.array
+  }
+  units = list(keys.values())
+  return {key: unit if units.count(unit) == 1 else ', '.join(key) for key, unit in keys.items()}
 
 
-def _windowed(score: Score) -> str:
-  other = score.windowed
-  return '-' if other is None else comment(other) or f'{other.loss:.3f}'
+def _cells(
+  columns: Mapping[tuple[str, str], str], evaluation: Evaluation, score: Score
+) -> list[str]:
+  """A score's numbers below their headings; the reason below the first where there are none."""
+  metrics = {(name, evaluation.metrics[name].unit): name for name in score.numbers}
+  cells = {
+    key: '-' if score.why else shown(evaluation.metrics[name], score.numbers[name])
+    for key, name in metrics.items()
+  }
+  if score.why:
+    cells[next(iter(cells))] = comment(score)
+  return [cells.get(key, '') for key in columns]
 
 
 def comment(score: Score) -> str:
-  """Why a length has no number, in words; '' where it has one."""
-  if score.refused:
-    return 'refused'
-  return 'beyond its table' if math.isnan(score.loss) else ''
+  """Why a score has no number, in a word or three; '' where it has one."""
+  return score.why if score.why in ('', BEYOND) else 'refused'
 
 
 def draw(
-  path: Path, task: Task, rows: Sequence[dict[str, Any]], scores: Sequence[Score], title: str
+  path: Path,
+  task: Task,
+  rows: Sequence[dict[str, Any]],
+  scores: Mapping[str, Score],
+  title: str,
 ) -> None:
-  """Draws the loss by step, by length and by position.
+  """Draws the loss by step, the headline metric of each evaluation, and metrics that are arrays.
 
   Args:
     path: a .png to write.
-    task: whose unit the axes have.
+    task: whose units the axes have.
     rows: metrics.jsonl.
-    scores: the final evaluation.
+    scores: the final ones, by evaluation.
     title: the run.
   """
   from matplotlib.figure import Figure
 
-  figure = Figure(figsize=(13, 4), layout='constrained')
+  arrays = {name: None for each in _main(task) for name in scores[each.name].arrays}
+  figure = Figure(figsize=(4.4 * (2 + len(arrays)), 4), layout='constrained')
   figure.suptitle(title)
-  steps, lengths, positions = figure.subplots(1, 3)
+  steps, lengths, *others = figure.subplots(1, 2 + len(arrays))
   _draw_steps(steps, task, rows, scores)
-  _draw_lengths(lengths, task, scores)
-  _draw_positions(positions, task, scores)
-  for axes in (steps, lengths, positions):
+  if task.evaluations[0].length is None:
+    _draw_names(lengths, task, scores)
+  else:
+    _draw_lengths(lengths, task, scores)
+  for axes, name in zip(others, arrays, strict=True):
+    _draw_array(axes, task, scores, name)
+  for axes in (steps, lengths, *others):
     axes.grid(alpha=0.3)
     axes.spines[['top', 'right']].set_visible(False)
   figure.savefig(path, dpi=120)
 
 
-def _draw_steps(axes, task: Task, rows, scores: Sequence[Score]) -> None:
+def _draw_steps(axes, task: Task, rows, scores: Mapping[str, Score]) -> None:
+  """The training loss, and the headline evaluation where a metric of it has the same unit."""
   train = [(row['step'], row['loss']) for row in rows if row.get('loss') is not None]
-  held_out = [(row['step'], row['eval_loss']) for row in rows if row.get('eval_loss') is not None]
-  if train and math.isfinite(scores[0].loss):
-    held_out.append((train[-1][0], scores[0].loss))
   if train:
     axes.plot(*zip(*train, strict=True), label='training', alpha=0.7)
-  if held_out:
-    axes.plot(*zip(*held_out, strict=True), 'o-', ms=4, label='held out, training length')
-  axes.set(title='learning', xlabel='step', ylabel=task.unit)
-  if train or held_out:
+  headline = task.evaluations[0]
+  same = [name for name, metric in headline.metrics.items() if metric.unit == task.unit.name]
+  for name in same[:1]:
+    key = f'eval_{name}'
+    held_out = [(row['step'], row[key]) for row in rows if row.get(key) is not None]
+    if train and math.isfinite(scores[headline.name].numbers[name]):
+      held_out.append((train[-1][0], scores[headline.name].numbers[name]))
+    if held_out:
+      axes.plot(*zip(*held_out, strict=True), 'o-', ms=4, label=headline.name)
+  axes.set(title='learning', xlabel='step', ylabel=task.unit.name)
+  if axes.get_legend_handles_labels()[0]:
     axes.legend(frameon=False)
 
 
-def _draw_lengths(axes, task: Task, scores: Sequence[Score]) -> None:
-  value = [100 * score.accuracy if task.exact else score.loss for score in scores]
-  axes.plot([score.length for score in scores], value, 'o-', color='C1')
-  if task.windowed is not None:
-    windowed = [(each.length, each.windowed.loss) for each in scores if each.windowed is not None]
-    axes.plot(*zip(*windowed, strict=True), 's:', color='C2', label='windowed')
+def _main(task: Task) -> list[Evaluation]:
+  """The evaluations of the main series, whose arrays are drawn."""
+  return [evaluation for evaluation in task.evaluations if not evaluation.series]
+
+
+def _headline(task: Task) -> tuple[str, Metric]:
+  return next(iter(task.evaluations[0].metrics.items()))
+
+
+def _draw_lengths(axes, task: Task, scores: Mapping[str, Score]) -> None:
+  """The headline metric by length, a curve for each series."""
+  name, metric = _headline(task)
+  series = {}
+  for evaluation in task.evaluations:
+    if evaluation.length is not None and name in evaluation.metrics:
+      series.setdefault(evaluation.series, []).append(evaluation)
+  for i, (label, members) in enumerate(series.items()):
+    values = [metric.scale * scores[each.name].numbers[name] for each in members]
+    style = {'color': f'C{i + 1}', 'label': label or 'whole context'}
+    axes.plot([each.length for each in members], values, 'os^D'[i % 4] + '-', **style)
+  if len(series) > 1:
     axes.legend(frameon=False)
-  axes.axvline(task.lengths[0], color='gray', ls='--', lw=1)
+  known = (each.length for members in series.values() for each in members)
+  lengths = sorted({length for length in known if length is not None})
+  axes.axvline(task.evaluations[0].length, color='gray', ls='--', lw=1)
   axes.set_xscale('log', base=2)
-  axes.set_xlim(min(task.lengths) / 1.2, max(task.lengths) * 1.2)  # one length alone has no width
-  ticks = task.lengths[:: -(-len(task.lengths) // 12)]
+  axes.set_xlim(lengths[0] / 1.2, lengths[-1] * 1.2)  # one length alone has no width
+  ticks = lengths[:: -(-len(lengths) // CURVES)]
   axes.set_xticks(ticks, [str(length) for length in ticks])
-  ylabel = 'right answers, %' if task.exact else task.unit
-  axes.set(title='by length (dashed: trained)', xlabel='length', ylabel=ylabel)
-  for score in scores:
-    if comment(score):
-      axes.annotate(
-        comment(score),
-        (score.length, 0.5),
-        xycoords=('data', 'axes fraction'),
-        rotation=90,
-        ha='center',
-        va='center',
-      )
+  axes.set(title='by length (dashed: trained)', xlabel='length', ylabel=metric.unit)
+  for each in next(iter(series.values())):
+    axes.annotate(
+      comment(scores[each.name]),
+      (each.length, 0.5),
+      xycoords=('data', 'axes fraction'),
+      rotation=90,
+      ha='center',
+      va='center',
+    )
 
 
-def _draw_positions(axes, task: Task, scores: Sequence[Score]) -> None:
-  for score in scores[:: -(-len(scores) // 12)]:
-    width = max(1, len(score.by_position) // 16)
-    whole = score.by_position[: len(score.by_position) // width * width].reshape(-1, width)
-    axes.plot([width * (i + 0.5) for i in range(len(whole))], whole.mean(1), label=score.length)
-  axes.axvline(task.lengths[0], color='gray', ls='--', lw=1)
-  axes.set(title='by position', xlabel='position in the row', ylabel=task.unit)
-  axes.legend(title='length', frameon=False)
+def _draw_names(axes, task: Task, scores: Mapping[str, Score]) -> None:
+  """The headline metric of each evaluation that has it, a point for each."""
+  name, metric = _headline(task)
+  members = [each for each in task.evaluations if name in each.metrics]
+  values = [metric.scale * scores[each.name].numbers[name] for each in members]
+  axes.plot(values, range(len(members)), 'o', color='C1')
+  axes.set_yticks(range(len(members)), [each.name for each in members])
+  axes.set_ylim(len(members) - 0.5, -0.5)
+  axes.set(title='by evaluation', xlabel=metric.unit)
+
+
+def _draw_array(axes, task: Task, scores: Mapping[str, Score], name: str) -> None:
+  """A metric that is an array, a curve for each evaluation; long ones in means of neighbours."""
+  having = [each for each in _main(task) if name in scores[each.name].arrays]
+  for each in having[:: -(-len(having) // CURVES)]:
+    values = each.metrics[name].scale * np.asarray(scores[each.name].arrays[name])
+    width = max(1, len(values) // 16)
+    whole = values[: len(values) // width * width].reshape(-1, width)
+    axes.plot([width * (i + 0.5) for i in range(len(whole))], whole.mean(1), label=each.name)
+  title = name.replace('_', ' ')
+  axes.set(title=title, xlabel=title.rpartition(' ')[2], ylabel=having[0].metrics[name].unit)
+  axes.legend(frameon=False)

@@ -2,7 +2,7 @@
 
 import json
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -11,8 +11,8 @@ from flax import nnx
 from ml_collections import ConfigDict
 
 import posjax
-from posjax.experiment import checkpoint, optimizer, report, sharding, training
-from posjax.experiment.evaluation import Score, check_first, evaluate, higher
+from posjax.experiment import checkpoint, evaluation, optimizer, report, sharding, training
+from posjax.experiment.evaluation import Score, higher
 from posjax.experiment.interrupt import interrupts
 from posjax.experiment.record import (
   VOCABULARY,
@@ -23,7 +23,7 @@ from posjax.experiment.record import (
   stored_vocabulary,
   write_json,
 )
-from posjax.experiment.tasks import Task, get_task
+from posjax.experiment.tasks import Ask, Evaluation, Task, count_tokens, get_task
 
 
 class Setup(NamedTuple):
@@ -40,13 +40,13 @@ class Setup(NamedTuple):
 
 
 class Result(NamedTuple):
-  """What a run learned."""
+  """The end of a run: its model, and how good it is."""
 
   workdir: Path
   model: nnx.Module
   history: list[dict[str, Any]]  # metrics.jsonl
-  scores: tuple[Score, ...]  # by length
-  sample: str
+  scores: dict[str, Score]  # by evaluation
+  sample: str  # what it said to the task's examples
 
 
 def train(
@@ -73,12 +73,13 @@ def setup(config: ConfigDict, workdir: str | Path, schemes: Sequence[posjax.Sche
       raise ValueError(f'{key} must be at least 1 step, but got {config[key]}.')
   transform = optimizer.make(config.steps, **config.optimizer)
   task = make_task(config, workdir, schemes)
+  evaluation.check(task)
   checkpoint.choose(config, higher(task))  # refuses what it cannot do before anything is trained
   graph, state = training.create(task, transform, mesh, config.seed)
   step = training.make_step(task, graph, transform, config.seed, mesh)
   data = iter(task.train_batches(jax.process_index(), jax.process_count()))
   first = next(iter(task.train_batches(jax.process_index(), jax.process_count())))
-  check_first(task, graph, nnx.merge_state(state.params, state.rest), first, mesh)
+  evaluation.check_first(task, graph, nnx.merge_state(state.params, state.rest), first, mesh)
   return Setup(config, workdir, task, mesh, graph, state, step, data)
 
 
@@ -103,32 +104,34 @@ def run(prepared: Setup) -> Result | None:
   choice = checkpoint.choose(config, higher(task))
   with checkpoint.manager(workdir / 'checkpoints', choice) as checkpoints, interrupts() as stopped:
     start, state = checkpoint.restore(checkpoints, state, data)
-    with Record(workdir, start) as record, Bar(start, config.steps, task.unit) as bar:
+    with Record(workdir, start) as record, Bar(start, config.steps, task.unit.name) as bar:
       if start:
         bar.say(f'resuming after step {start}')
       clock, tokens = time.monotonic(), 0
       for done in range(start + 1, config.steps + 1):
-        batch = sharding.put_batch(next(data), mesh)
-        state, loss = step_fn(state, batch, done)
-        tokens += batch['inputs'].size
+        batch = next(data)
+        state, loss = step_fn(state, sharding.put_batch(batch, mesh), done)
+        tokens += count_tokens(batch) * jax.process_count()
         if done % config.log_every == 0 or done == config.steps:
-          values = {'loss': training.finite(loss, done) * task.per_nat}
+          values = {'loss': training.finite(loss, done) * task.unit.factor}
           values['tokens_per_second'] = tokens / (time.monotonic() - clock)
           record.write(done, **values)
           bar.update(done, values)
           clock, tokens = time.monotonic(), 0
-        score = None
+        scores: dict[str, Score] = {}
         if done % config.eval_every == 0 and done < config.steps:
-          score = judge(prepared, state, task.lengths[0])
-          record.write(done, eval_loss=score.loss, eval_accuracy=score.accuracy)
-          bar.say(f'step {done:>6}: held out {report.stated(task, score.loss)}')
+          scores = judge_during(prepared, state)
+          record.write(done, **recorded(task, scores))
+          for each in task.evaluations:
+            if each.name in scores:
+              bar.say(f'step {done:>6}: {report.stated(each, scores[each.name])}')
           clock, tokens = time.monotonic(), 0
         stopping = stopped()  # read once a step: a signal may come at any moment
         if stopping or choice.is_regular(done):
           metrics = None
           if choice.needs_metrics(done):
-            score = score or judge(prepared, state, task.lengths[0])
-            metrics = {name: getattr(score, name) for name in higher(task)}
+            scores = scores or judge_during(prepared, state)
+            metrics = evaluation.measured(task, scores)
             clock, tokens = time.monotonic(), 0
           checkpoint.save(checkpoints, done, state, data, metrics)
         if stopping and done < config.steps:
@@ -141,25 +144,55 @@ def run(prepared: Setup) -> Result | None:
   return finish(prepared, state)
 
 
-def judge(prepared: Setup, state: training.State, length: int) -> Score:
-  """Scores the held-out data at one length; ids are drawn alike in every evaluation."""
+def judge(prepared: Setup, state: training.State, each: Evaluation) -> Score:
+  """Scores a model by one of its task's evaluations; ids are drawn alike in all of them."""
   key = jax.random.key(prepared.config.seed)
   both = nnx.merge_state(state.params, state.rest)
-  return evaluate(prepared.task, prepared.graph, both, length, prepared.mesh, key)
+  return evaluation.evaluate(each, prepared.graph, both, prepared.mesh, key)
+
+
+def judge_during(prepared: Setup, state: training.State) -> dict[str, Score]:
+  """Scores a model by the evaluations that run during training."""
+  during = [each for each in prepared.task.evaluations if each.during]
+  return {each.name: judge(prepared, state, each) for each in during}
+
+
+def recorded(task: Task, scores: Mapping[str, Score]) -> dict[str, float]:
+  """Numbers as metrics.jsonl calls them: 'eval_loss' of the headline, else 'EVALUATION/loss'."""
+  numbers = evaluation.measured(task, scores)
+  return {name if '/' in name else f'eval_{name}': value for name, value in numbers.items()}
 
 
 def finish(prepared: Setup, state: training.State) -> Result:
-  """Scores every length, and writes and prints what was learned."""
+  """Runs every evaluation, and writes and prints what was learned."""
   workdir, task = prepared.workdir, prepared.task
-  scores = tuple(judge(prepared, state, length) for length in task.lengths)
+  scores = {each.name: judge(prepared, state, each) for each in task.evaluations}
   model = nnx.merge(prepared.graph, state.params, state.rest)
-  sample = task.sample(model, jax.random.key(prepared.config.seed))
+  sample = ask_examples(task.ask, model, prepared.config.seed) if task.ask else ''
   history = read(workdir / 'metrics.jsonl')
-  write_json(workdir / 'results.json', report.results(scores, sample))
-  title = f'{prepared.config.scheme}: {prepared.config.task.data}'
+  write_json(workdir / 'results.json', report.results(task, scores, sample))
+  kind = prepared.config.task
+  title = f'{prepared.config.scheme}: {kind.get("data", kind.name)}'
   report.draw(workdir / 'report.png', task, history, scores, title)
   report.print_table(task, scores, title)
   print(f'\n{sample}\n')
   for name, what in report.FILES.items():
     print(f'{what:>16}  {workdir / name}')
   return Result(workdir, model, history, scores, sample)
+
+
+def ask_examples(ask: Ask, model: nnx.Module, seed: int) -> str:
+  """Asks a model its task's examples, and puts the right answers beside, where there are some."""
+  if not ask.examples:
+    return ''
+  texts = [example.text for example in ask.examples]
+  try:
+    answers = ask.answer(model, texts, jax.random.key(seed))
+  except ValueError as error:  # a scheme may declare a length that the examples exceed
+    return f'(no answer to the examples: {error})'
+  return '\n'.join(
+    answer.plain
+    if example.right is None
+    else f'asked    {example.text}\nanswer   {answer.plain}\nright    {example.right}'
+    for example, answer in zip(ask.examples, answers, strict=True)
+  )

@@ -1,4 +1,4 @@
-"""What train.py left in a work folder: the run's config, and its last model."""
+"""The config and the last model that train.py left in a work folder."""
 
 import json
 from pathlib import Path

@@ -10,12 +10,11 @@ from flax import nnx
 from jax.sharding import Mesh
 
 from posjax.experiment import sharding
-from posjax.experiment.losses import mean_loss
 from posjax.experiment.tasks import Task
 
 
 class State(NamedTuple):
-  """What a checkpoint holds, besides the data's place.
+  """The arrays that a step changes; a checkpoint holds them beside the place in the data.
 
   Attributes:
     params: what the optimizer trains.
@@ -39,7 +38,7 @@ def create(
   def arrays(seed):
     rngs = nnx.Rngs(jax.random.key(seed))
     kept['graph'], params, rest = nnx.split(task.model(rngs), nnx.Param, ...)
-    past = None if task.recurrence is None else task.recurrence.start()
+    past = None if task.memory is None else task.memory.start()
     return State(params, rest, optimizer.init(params), past)
 
   shardings = sharding.of_state(jax.eval_shape(arrays, seed), mesh)
@@ -76,18 +75,17 @@ def make_step(
   mesh, what is remembered stays where it was: its rows with those of the batch.
   """
 
-  def loss_of(params, rest, batch, key):
+  def loss_of(params, rest, past, batch, key):
     model = nnx.merge(graph, params, rest)
     ids_key, train_key = jax.random.split(key)
-    losses = task.losses(model, batch, ids_key, train_key)
-    return mean_loss(losses), (nnx.state(model, nnx.Not(nnx.Param)), losses.past)
+    loss, past = task.loss(model, batch, past, ids_key, train_key)
+    return loss, (nnx.state(model, nnx.Not(nnx.Param)), past)
 
   @functools.partial(jax.jit, donate_argnums=0)
   def step(state: State, batch, index, seed):
     key = jax.random.fold_in(jax.random.key(seed), index)
-    batch = batch if state.past is None else {**batch, 'past': state.past}
     (loss, (rest, past)), grads = jax.value_and_grad(loss_of, has_aux=True)(
-      state.params, state.rest, batch, key
+      state.params, state.rest, state.past, batch, key
     )
     if mesh is not None and past is not None:
       places = sharding.of_state({'past': past}, mesh)['past']

@@ -124,11 +124,10 @@ def _bend_back(params, x, points, d_out):
   lines, back = jax.vjp(lambda params: _two_lines(params, points), params)
   after_knot = x >= points[1]
   one = jnp.ones_like(x)
-  each = [
-    jnp.where(side, part, 0).ravel() for side in (~after_knot, after_knot) for part in (one, x)
-  ]
+  sides = ~after_knot, after_knot
+  parts = [jnp.where(side, part, 0).ravel() for side in sides for part in (one, x)]
   flat = d_out.reshape(d_out.shape[0], -1)
-  found = jnp.einsum('hn,cn->ch', flat, jnp.stack(each), precision=lax.Precision.HIGHEST)
+  found = jnp.einsum('hn,cn->ch', flat, jnp.stack(parts), precision=lax.Precision.HIGHEST)
   d_lines = found.reshape(2, 2, -1, 1, 1)
   (d_params,) = back(((d_lines[0, 0], d_lines[0, 1]), (d_lines[1, 0], d_lines[1, 1])))
   (_, first), (_, second) = lines

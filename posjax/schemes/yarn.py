@@ -6,10 +6,10 @@ q and k are multiplied by 0.1 ln(factor) + 1.
 
 Reference: Peng et al. 2023, YaRN, https://arxiv.org/abs/2309.00071, "NTK-by-parts" and "YaRN" (eqs.
 17-22 of version 2). The mixture in the paper is linear in the turns r
-(`posjax.math.extension.share_by_turns`). In the authors' code, and in the models trained with it, it
-is linear in the pair's index k (`frequency_share`, which is used here), from the index at which r is
-beta_fast, rounded down, to the index at which r is beta_slow, rounded up. truncate=False does not
-round (gpt-oss): the mixture then begins and ends where that of the paper does. The root of the
+(`posjax.math.extension.share_by_turns`). In the authors' code, and in the models trained with it,
+it is linear in the pair's index k (`frequency_share`, which is used here), from the index at which
+r is beta_fast, rounded down, to the index at which r is beta_slow, rounded up. truncate=False does
+not round (gpt-oss): the mixture then begins and ends where that of the paper does. The root of the
 paper's 1/t multiplies cos and sin, and so, if only a fraction of each head is rotated, only this
 fraction. With DeepSeek's two numbers it is (0.1 mscale ln(factor) + 1) / (0.1 mscale_all_dim
 ln(factor) + 1), which Hugging Face reads only if neither is 0. DeepSeek scales the logits besides;

@@ -10,13 +10,13 @@ from flax import nnx
 
 import posjax
 from configs import algorithmic_paper, chomsky, chomsky_paper, default, scan
-from posjax.experiment import sharding
 from posjax.experiment.data.questions import catalogue, synthetic
 from posjax.experiment.data.questions.framing import DECODER
-from posjax.experiment.evaluation import evaluate, unseen
+from posjax.experiment.evaluation import unseen
 from posjax.experiment.report import results
 from posjax.experiment.tasks import get_task
-from posjax.experiment.tasks.algorithmic import at_once, continued
+from posjax.experiment.tasks.algorithmic import Sizes, continued
+from tests.experiment import judged
 from train import train
 
 MODEL = {'num_layers': 1, 'width': 16, 'num_heads': 2, 'causal': True}
@@ -37,8 +37,7 @@ def make(model=MODEL, scheme='none', **changes):
 
 
 def scored(task, model, length):
-  graph, state = nnx.split(model)
-  return evaluate(task, graph, state, length, sharding.make_mesh(), jax.random.key(0))
+  return judged.scored(task, model, length)
 
 
 class Oracle(nnx.Module):
@@ -58,23 +57,25 @@ class Oracle(nnx.Module):
 def test_every_place_of_an_oracle_encoder_is_right(length):
   task = make(ENCODER, data='synthetic:bucket_sort')
   score = scored(task, Oracle(), length)
-  assert (score.accuracy, score.token_accuracy) == (1, 1)
-  assert score.tokens == 16 * length
-  assert np.isnan(score.by_position[:length]).all()
-  assert np.isfinite(score.by_position[length:]).all()
+  assert (score.numbers['accuracy'], score.numbers['token_accuracy']) == (1, 1)
+  assert score.counted == 16
+  assert sum(batch['weights'].sum() for batch in judged.batches(task, length)) == 16 * length
+  by_position = score.arrays['loss_by_position']
+  assert np.isnan(by_position[:length]).all()
+  assert np.isfinite(by_position[length:]).all()
 
 
 def test_one_wrong_token_spoils_an_answer_and_a_token():
   task = make(ENCODER, data='synthetic:bucket_sort')
   score = scored(task, Oracle(lambda answers: answers.at[::2, 1].set(0)), 4)
-  assert score.accuracy == 0.5
-  assert score.token_accuracy == 1 - 1 / 8
+  assert score.numbers['accuracy'] == 0.5
+  assert score.numbers['token_accuracy'] == 1 - 1 / 8
 
 
 def test_the_end_of_an_answer_that_varies_is_judged_and_what_follows_is_not():
   task = make(ENCODER, data='synthetic:stack_manipulation')
   algorithm = catalogue.get('stack_manipulation')
-  for batch in task.eval_batches(8):
+  for batch in judged.batches(task, 8):
     for inputs, targets, weights in zip(
       *map(batch.get, ('inputs', 'targets', 'weights')), strict=True
     ):
@@ -94,7 +95,8 @@ def test_a_decoder_goes_on_as_if_all_were_read_anew():
   questions = [([0, 2, 0], [1, 3, 1]), ([2], [3]), ([0, 1], []), ([2, 2, 3, 0, 1], [3])]
   rows = [DECODER.row(prompt, answer, 0, 12) for prompt, answer in questions]
   batch = {name: np.stack([row[name] for row in rows]) for name in rows[0]}
-  said, counts = continued(model, batch, jax.random.key(0)), batch['weights'] > 0
+  counts = batch['weights'] > 0
+  said = np.asarray(continued(model, batch, jax.random.key(0), Sizes(8, 4)))
   graph, state = nnx.split(model)
   pos = jnp.arange(batch['inputs'].shape[1])
   anew = jax.jit(lambda tokens: nnx.merge(graph, state)(tokens, pos)[0].argmax(-1))
@@ -111,17 +113,40 @@ def test_a_decoder_goes_on_as_if_all_were_read_anew():
 def test_greedy_accuracy_counts_the_models_own_words():
   """Four rows say all; four stumble at the first word; four end too soon; four err at the end."""
 
-  def stumble(model, batch, key):
-    said, first = batch['targets'].copy(), int(batch['weights'][0].argmax())
-    said[2:4, first] += 1
-    said[4:6, first] = synthetic.EOS
-    said[6:8, first + 4] = synthetic.SEP
-    return said
+  def stumble(model, batch, state, key):
+    targets, first = batch['targets'], int(counts[0].argmax())
+    said = targets.at[2:4, first].add(1).at[4:6, first].set(synthetic.EOS)
+    said = said.at[6:8, first + 4].set(synthetic.SEP)
+    return {'said': said, 'targets': targets, 'weights': batch['weights']}, state
 
-  task = make(data='synthetic:copy')._replace(continued=stumble)
-  score = scored(task, task.model(nnx.Rngs(0)), 4)  # four letters and <eos>
-  assert score.greedy_accuracy == 4 / 16
-  assert score.greedy_token_accuracy == (4 * 5 + 4 * 4 + 4 * 0 + 4 * 4) / 80
+  task = make(data='synthetic:copy', greedy=True)
+  counts = judged.batches(task, 4)[0]['weights'] > 0
+  greedy = judged.of_length(task, 4, 'greedy')._replace(predict=stumble)
+  score = judged.score(greedy, task.model(nnx.Rngs(0)))  # four letters and <eos>
+  assert score.numbers['accuracy'] == 4 / 16
+  assert score.numbers['token_accuracy'] == (4 * 5 + 4 * 4 + 4 * 0 + 4 * 4) / 80
+
+
+@pytest.mark.parametrize('lengths', [{}, {'eval_factors': (), 'eval_lengths': (4, 6)}])
+def test_the_greedy_evaluation_is_of_what_the_decoder_says_by_itself(lengths):
+  """In rows that are as wide as their questions, and in rows that are padded to 64."""
+  task = make(scheme='rope', data='synthetic:dyck', greedy=True, **lengths)
+  model = task.model(nnx.Rngs(0))
+  last = judged.lengths(task)[-1]
+  score = judged.scored(task, model, last, series='greedy')
+  right = tokens = answers = 0
+  for batch in judged.batches(task, last):
+    sizes = Sizes(last + 2, last + 1)
+    said = np.asarray(continued(model, batch, jax.random.key(0), sizes))
+    for row, target, weights in zip(said, batch['targets'], batch['weights'], strict=True):
+      mask = weights > 0
+      ended = [place for place in np.flatnonzero(mask) if row[place] == synthetic.EOS]
+      upto = ended[0] if ended else len(row)
+      good = [row[p] == target[p] and p <= upto for p in np.flatnonzero(mask)]
+      right, tokens, answers = right + sum(good), tokens + len(good), answers + all(good)
+  assert score.numbers['token_accuracy'] == pytest.approx(right / tokens)
+  assert score.numbers['accuracy'] == pytest.approx(answers / 16)
+  assert score.counted == 16
 
 
 @pytest.mark.parametrize('scheme', ['rope', 'randomized(max_length=128)+rope'])
@@ -133,19 +158,18 @@ def test_padding_rows_to_few_widths_changes_no_score(scheme, model):
   )
   net = exact.model(nnx.Rngs(0))
   first, second = scored(exact, net, 8), scored(padded, net, 8)
-  assert second.loss == pytest.approx(first.loss, rel=1e-5)
-  assert second.tokens == first.tokens
-  assert len(second.by_position) == 64
-  np.testing.assert_allclose(
-    second.by_position[: len(first.by_position)], first.by_position, rtol=1e-4
-  )
+  assert second.numbers == pytest.approx(first.numbers, rel=1e-5)
+  assert second.counted == first.counted
+  narrow, wide = (score.arrays['loss_by_position'] for score in (first, second))
+  assert len(wide) == 64
+  np.testing.assert_allclose(wide[: len(narrow)], narrow, rtol=1e-4)
 
 
 def test_every_length_can_be_asked_and_its_questions_stay_the_same():
   task = make(eval_factors=(), eval_lengths=(4, 5, 6, 7))
-  assert task.lengths == (4, 5, 6, 7)
-  for length in task.lengths:
-    first, second = (list(task.eval_batches(length)) for _ in range(2))
+  assert judged.lengths(task) == (4, 5, 6, 7)
+  for length in judged.lengths(task):
+    first, second = (list(judged.batches(task, length)) for _ in range(2))
     assert all(np.array_equal(a[n], b[n]) for a, b in zip(first, second, strict=True) for n in a)
     assert {int(n) for batch in first for n in batch['lengths']} == {length}
 
@@ -163,34 +187,55 @@ def test_where_one_length_is_trained_it_is_judged_by_other_questions(model):
   task = make(model, shortest=6, longest=6, eval_factors=(1,))
   learned = itertools.islice(task.train_batches(0, 1), 20)
   rows = {tuple(row) for batch in learned for row in batch['inputs'].tolist()}
-  judged = {tuple(row) for batch in task.eval_batches(6) for row in batch['inputs'].tolist()}
+  asked = {tuple(row) for batch in judged.batches(task, 6) for row in batch['inputs'].tolist()}
   assert len(rows) > 150
-  assert len(judged) == 16
-  assert not rows & judged
+  assert len(asked) == 16
+  assert not rows & asked
 
 
 def test_unseen_lengths_weigh_alike_and_one_without_a_number_leaves_none():
   task = make(ENCODER, data='synthetic:bucket_sort', eval_factors=(1, 2, 3))
-  scores = [scored(task, Oracle(), length) for length in task.lengths]
-  scores[1] = scores[1]._replace(accuracy=0.25, loss=3.0)
-  scores[2] = scores[2]._replace(accuracy=0.75, loss=1.0)
-  mean = unseen(scores)
-  assert (mean.accuracy, mean.loss, mean.token_accuracy) == (0.5, 2.0, 1.0)
-  assert results(scores, '')['unseen']['accuracy'] == 0.5
-  assert results(scores, '')['unseen']['greedy_accuracy'] is None
-  scores[2] = scores[2]._replace(accuracy=np.nan)
-  assert results(scores, '')['unseen']['accuracy'] is None
-  assert unseen(scores[:1]) is None
-  assert results(scores[:1], '')['unseen'] == {}
+  scores = {each.name: judged.score(each, Oracle()) for each in task.evaluations}
+
+  def changed(name, **numbers):
+    scores[name] = scores[name]._replace(numbers={**scores[name].numbers, **numbers})
+
+  changed('length 8', accuracy=0.25, loss=3.0)
+  changed('length 12', accuracy=0.75, loss=1.0)
+  mean = unseen(task.evaluations, scores)
+  assert mean == {'accuracy': 0.5, 'loss': 2.0, 'token_accuracy': 1.0}
+  assert results(task, scores, '')['unseen'] == mean
+  changed('length 12', accuracy=np.nan)
+  assert results(task, scores, '')['unseen'] == {**mean, 'accuracy': None}
+  alone = task._replace(evaluations=task.evaluations[:1])
+  assert unseen(alone.evaluations, scores) == {}
+  assert results(alone, {'length 4': scores['length 4']}, '')['unseen'] == {}
 
 
-def test_an_encoder_shows_a_question_an_answer_and_the_right_one():
+def test_an_encoder_is_asked_and_says_all_places_at_once():
   task = make(ENCODER, data='synthetic:bucket_sort')
-  lines = [line.split() for line in task.sample(Oracle(), jax.random.key(0)).split('\n')]
-  assert [line[0] for line in lines] == ['question', 'answer', 'right']
-  assert sorted(lines[0][1:]) == lines[1][1:] == lines[2][1:]
-  batch = next(iter(task.eval_batches(4)))
-  assert at_once(Oracle(), batch, jax.random.key(0)).tolist() == batch['targets'].tolist()
+  (example,) = task.ask.examples
+  first = judged.batches(task, 4)[0]
+  words = synthetic.vocabulary('bucket_sort')
+  assert example.text.split() == [words[token] for token in first['inputs'][0][:4]]
+  assert example.right.split() == sorted(example.text.split())
+  (answer,) = task.ask.answer(Oracle(), [example.text], jax.random.key(0))
+  assert answer.plain == example.right
+  for texts in (['3 1 2', '2 0 1'], ['2'], ['4 1 3 0 2 1 0 4 4 1 0']):  # of any length
+    answers = task.ask.answer(Oracle(), texts, jax.random.key(0))
+    assert [answer.plain.split() for answer in answers] == [sorted(t.split()) for t in texts]
+
+
+@pytest.mark.parametrize('model', [MODEL, ENCODER], ids=['decoder', 'encoder'])
+def test_what_is_answered_to_a_question_depends_on_no_other(model):
+  """Questions of several lengths in one batch, padded, against each alone."""
+  task = make(model, scheme='rope', data='synthetic:binary_addition')
+  made = task.model(nnx.Rngs(0))
+  texts = [task.ask.examples[0].text, '1 + 1', '1 0 + 1']
+  together = task.ask.answer(made, texts, jax.random.key(0))
+  alone = [task.ask.answer(made, [text], jax.random.key(0))[0] for text in texts]
+  assert [answer.plain for answer in together] == [answer.plain for answer in alone]
+  assert all(answer.plain for answer in together)
 
 
 @pytest.mark.parametrize(
@@ -232,7 +277,7 @@ def test_configs_build_their_tasks(config, layers, width, causal, lengths):
   name = arguments.pop('name')
   scheme = posjax.get(config.scheme)
   task = get_task(name)(scheme, config.model.to_dict(), seed=0, batch_size=4, **arguments)
-  assert task.lengths == tuple(lengths)
+  assert judged.lengths(task) == tuple(lengths)
   assert (config.model.num_layers, config.model.width, config.model.causal) == (
     layers,
     width,
@@ -246,27 +291,31 @@ def test_a_file_is_a_task_too(tmp_path):
     ''.join(f'{"go " * n}w{k}\t{"GO " * n}\n' for n in range(1, 7) for k in range(60))
   )
   task = make(data=f'file:{tmp_path}', longest=3, eval_factors=())
-  assert task.lengths == (3, 4, 5, 6)
+  assert judged.lengths(task) == (3, 4, 5, 6)
   learned = {
     tuple(row)
     for batch in itertools.islice(task.train_batches(0, 1), 60)
     for row in batch['inputs'].tolist()
   }
-  judged = [row for batch in task.eval_batches(3) for row in batch['inputs'].tolist() if any(row)]
-  assert judged
-  assert not learned & {tuple(row) for row in judged}
+  asked = [row for batch in judged.batches(task, 3) for row in batch['inputs'].tolist() if any(row)]
+  assert asked
+  assert not learned & {tuple(row) for row in asked}
   lengths = {
     int(n) for batch in itertools.islice(task.train_batches(0, 1), 20) for n in batch['lengths']
   }
   assert lengths == {1, 2, 3}
   for length in (4, 5, 6):
-    rows = [n for batch in task.eval_batches(length) for n in batch['weights'].sum(1)]
+    rows = [n for batch in judged.batches(task, length) for n in batch['weights'].sum(1)]
     assert rows == [length + 1] * 16
   score = scored(task, task.model(nnx.Rngs(0)), 3)
-  assert score.tokens == sum(np.sum(batch['weights']) for batch in task.eval_batches(3))
+  assert score.counted == sum((b['weights'] > 0).any(1).sum() for b in judged.batches(task, 3))
   arguments = scan.get_config().task.to_dict()
   assert arguments.pop('name') == 'algorithmic'
-  assert make(**{**arguments, 'data': f'file:{tmp_path}', 'longest': 4}).lengths == (4, 5, 6)
+  assert judged.lengths(make(**{**arguments, 'data': f'file:{tmp_path}', 'longest': 4})) == (
+    4,
+    5,
+    6,
+  )
   with pytest.raises(ValueError, match='has no answers of length 9; it has 1 to 6'):
     make(data=f'file:{tmp_path}', longest=3, eval_factors=(1, 3))
 
@@ -278,6 +327,6 @@ def test_an_encoder_learns_to_sort_and_still_sorts_most_at_twice_the_length(tmp_
   config.steps = 600
   config.task.eval_lengths = (10, 15, 20)
   scores = train(config, tmp_path).scores
-  assert scores[0].token_accuracy > 0.95
-  assert scores[0].accuracy > 0.8
-  assert scores[2].token_accuracy > 0.8  # guessing gets 0.2
+  assert scores['length 10'].numbers['token_accuracy'] > 0.95
+  assert scores['length 10'].numbers['accuracy'] > 0.8
+  assert scores['length 20'].numbers['token_accuracy'] > 0.8  # guessing gets 0.2

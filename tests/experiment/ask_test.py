@@ -1,5 +1,6 @@
 """What a trained model says, in a process of its own; and a vocabulary that outlives a kill."""
 
+import io
 import json
 import os
 import shutil
@@ -9,14 +10,16 @@ import sys
 from pathlib import Path
 
 import pytest
+from rich.console import Console
+from rich.text import Text
 
 ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT))
 
 from configs import algorithmic, default  # noqa: E402
 from posjax.experiment import interrupt, run  # noqa: E402
-from posjax.experiment.ask import ask  # noqa: E402
-from posjax.experiment.tasks import get_task  # noqa: E402
+from posjax.experiment.ask import ask, batches, draw, load, show  # noqa: E402
+from posjax.experiment.tasks import Answer, get_task  # noqa: E402
 from train import train  # noqa: E402
 
 TINY = {
@@ -59,6 +62,12 @@ def spoken(tmp_path_factory):
   return folder / 'run'
 
 
+def said(workdir, text, **options):
+  """The plain answer to one text."""
+  (answer,) = ask(workdir, [text], **options)
+  return answer.plain
+
+
 def command(*arguments, entered=''):
   """A real second process: what it says, or the error that it ends with."""
   done = subprocess.run(
@@ -74,7 +83,7 @@ def command(*arguments, entered=''):
 
 
 def test_a_second_process_says_what_the_model_in_this_one_says(spoken):
-  here = ask(spoken, 'the new bar', seed=3, length=4)
+  here = said(spoken, 'the new bar', seed=3, length=4)
   assert command(f'--workdir={spoken}', '--seed=3', '--length=4', 'the new bar') == here + '\n'
   assert here.startswith('the new bar')
   assert len(here.replace('\n', ' <eos> ').split()) == 3 + 4
@@ -83,14 +92,80 @@ def test_a_second_process_says_what_the_model_in_this_one_says(spoken):
 def test_it_is_the_trained_model_that_speaks(spoken):
   """The sample at the end of the run had the seed of the config, and the config's length."""
   sample = json.loads((spoken / 'results.json').read_text())['sample']
-  assert ask(spoken, 'the old', seed=0) == sample
-  assert ask(spoken, 'the old', seed=1) != sample
+  assert said(spoken, 'the old', seed=0) == sample
+  assert said(spoken, 'the old', seed=1) != sample
 
 
 @pytest.mark.slow
-def test_a_text_comes_from_the_standard_input_too(spoken):
-  here = ask(spoken, 'is the', length=3)
-  assert command(f'--workdir={spoken}', '--length=3', '-', entered='is the\n') == here + '\n'
+def test_lines_of_the_standard_input_are_asked_together_and_a_dash_takes_it_whole(spoken):
+  texts = ['is the', 'a new bar', 'the']
+  here = ''.join(answer.plain + '\n' for answer in ask(spoken, texts, length=3))
+  flags = f'--workdir={spoken}', '--length=3'
+  assert command(*flags, entered='\n'.join(texts) + '\n') == here
+  assert command(*flags, *texts) == here
+  whole = said(spoken, 'is the\nnew bar', length=3)
+  assert whole.startswith('is the\nnew bar')
+  assert command(*flags, '-', entered='is the\nnew bar\n') == whole + '\n'
+  assert 'Line 2 of the standard input is empty' in command(*flags, entered='the\n\nbar\n')
+
+
+class Entered(io.TextIOWrapper):
+  """A standard input, of a terminal or a pipe."""
+
+  def __init__(self, text, terminal):
+    super().__init__(io.BytesIO(text.encode()))
+    self.terminal = terminal
+
+  def isatty(self):
+    return self.terminal
+
+
+def test_lines_of_a_pipe_come_in_batches_and_those_of_a_terminal_one_by_one():
+  text = ''.join(f'text {i}\n' for i in range(100))
+  piped = list(batches([], Entered(text, False)))
+  assert [len(batch) for batch in piped] == [64, 36]
+  typed = list(batches([], Entered(text, True)))
+  assert [len(batch) for batch in typed] == [1] * 100
+  for found in (piped, typed):
+    assert [text for batch in found for text in batch] == [f'text {i}' for i in range(100)]
+  for entered, message in (('', 'There is no text'), ('a\n' * 70 + '\n', 'Line 71 of')):
+    with pytest.raises(ValueError, match=message):
+      list(batches([], Entered(entered, False)))
+
+
+def test_a_terminal_gets_styled_text_and_a_pipe_plain_text(capsys):
+  answer = Answer('a b', Text.assemble(('a', 'bold'), ' b'))
+  terminal = Console(file=io.StringIO(), force_terminal=True, color_system='standard')
+  show(answer, terminal)
+  assert terminal.file.getvalue() == '\x1b[1ma\x1b[0m b\n'
+  assert capsys.readouterr().out == ''
+  show(answer, Console(file=io.StringIO(), force_terminal=False))
+  show(Answer('[bold]c'), terminal)  # without styled text, and no markup
+  assert capsys.readouterr().out == 'a b\n[bold]c\n'
+
+
+def test_pictures_are_drawn_a_row_for_each_answer_that_has_some(tmp_path):
+  drawn = []
+
+  def picture(name):
+    def on(figure):
+      drawn.append(name)
+      figure.subplots().plot([1, 2])
+
+    return on
+
+  answers = [
+    Answer('x', pictures={'one': picture('x one'), 'two': picture('x two')}),
+    Answer('y'),
+    Answer('z', pictures={'one': picture('z one')}),
+  ]
+  asked = list(zip(['a', 'b', 'c'], answers, strict=True))
+  draw(tmp_path / 'plot.png', asked)
+  assert drawn == ['x one', 'x two', 'z one']
+  assert (tmp_path / 'plot.png').read_bytes().startswith(b'\x89PNG')
+  with pytest.raises(ValueError, match='--plot needs a task whose answers have pictures'):
+    draw(tmp_path / 'none.png', asked[1:2])
+  assert not (tmp_path / 'none.png').exists()
 
 
 def test_a_wrong_folder_is_one_sentence_in_a_process(tmp_path):
@@ -106,15 +181,15 @@ def copied(spoken, tmp_path):
 
 def test_what_is_missing_in_a_folder_is_told(spoken, tmp_path):
   with pytest.raises(FileNotFoundError, match=r'holds no run of train\.py: there is no config\.j'):
-    ask(tmp_path, 'a')
+    load(tmp_path)
   folder = copied(spoken, tmp_path)
   shutil.rmtree(folder / 'checkpoints')
   with pytest.raises(FileNotFoundError, match='There is no checkpoint yet'):
-    ask(folder, 'the')
+    load(folder)
   assert not (folder / 'checkpoints').exists()
   (folder / 'checkpoints').mkdir()
   with pytest.raises(FileNotFoundError, match=r'There is no checkpoint yet in .*/checkpoints'):
-    ask(folder, 'the')
+    load(folder)
 
 
 def test_a_config_of_another_model_is_told(spoken, tmp_path):
@@ -123,17 +198,17 @@ def test_a_config_of_another_model_is_told(spoken, tmp_path):
   config['model']['width'] = 32
   (folder / 'config.json').write_text(json.dumps(config))
   with pytest.raises(ValueError, match=r'holds another model than config\.json makes: .*shape'):
-    ask(folder, 'the')
+    load(folder)
   config['scheme'] = 'nothing_of_the_kind'
   (folder / 'config.json').write_text(json.dumps(config))
   with pytest.raises(ValueError, match='nothing_of_the_kind'):
-    ask(folder, 'the')
+    load(folder)
 
 
 @pytest.mark.parametrize(
   ('asked', 'length', 'message'),
   [
-    ('', None, 'The text to ask is empty'),
+    ('', None, 'A text to ask is empty'),
     (' \t', None, "The text ' .*' cannot be continued: it has no word"),
     ('the zebra', None, "'the zebra' cannot be continued: line 1 has the word 'zebra'"),
     ('the', 0, 'length must be at least 1, but got 0'),
@@ -141,7 +216,7 @@ def test_a_config_of_another_model_is_told(spoken, tmp_path):
 )
 def test_what_cannot_be_asked_is_told(spoken, asked, length, message):
   with pytest.raises(ValueError, match=message):
-    ask(spoken, asked, length=length)
+    ask(spoken, [asked], length=length)
 
 
 def test_a_task_that_says_nothing_is_told(spoken, monkeypatch):
@@ -149,7 +224,7 @@ def test_a_task_that_says_nothing_is_told(spoken, monkeypatch):
   silent = lambda *schemes, **arguments: real(*schemes, **arguments)._replace(ask=None)
   monkeypatch.setattr(run, 'get_task', lambda name: silent)
   with pytest.raises(ValueError, match='of the task language_modelling cannot be asked'):
-    ask(spoken, 'the')
+    load(spoken)
 
 
 @pytest.mark.slow
@@ -158,25 +233,27 @@ def test_a_decoder_answers_a_question_of_its_algorithm(tmp_path):
   short = {'task.longest': 3, 'task.eval_factors': (1,), 'task.eval_examples': 8}
   config.update_from_flattened_dict({**TINY, **short, 'steps': 2})
   result = train(config, tmp_path)
-  question = result.sample.splitlines()[0].partition('question')[2].split()
-  assert (question[0], question[-1]) == ('<bos>', '<sep>')
-  said = ask(tmp_path, ' '.join(question[1:-1]))
-  shown = result.sample.splitlines()[1].partition('answer')[2].split()
-  until = shown.index('<eos>') if '<eos>' in shown else len(shown)
-  assert said.replace(' ... (without an end)', '').split()[:until] == shown[:until]
+  lines = dict(line.split(maxsplit=1) for line in result.sample.splitlines())
+  assert list(lines) == ['asked', 'answer', 'right']
+  assert said(tmp_path, lines['asked']) == lines['answer']
+  assert lines['right'] == lines['asked']  # a copy
+  both = ask(tmp_path, [lines['asked'], 'a b'])
+  assert [answer.plain for answer in both] == [lines['answer'], said(tmp_path, 'a b')]
   with pytest.raises(ValueError, match=r"symbols with spaces between them, of .* but got '\?'"):
-    ask(tmp_path, '?')
+    ask(tmp_path, ['?'])
   with pytest.raises(ValueError, match='The task algorithmic says as much as it has to'):
-    ask(tmp_path, 'a', length=3)
+    ask(tmp_path, ['a'], length=3)
 
 
-def test_an_encoder_cannot_be_asked():
-  arguments = {'shortest': None, 'longest': 3, 'eval_factors': (1,), 'eval_examples': 2}
-  make = lambda causal: get_task('algorithmic')(
-    (), {'causal': causal}, seed=0, batch_size=2, data='synthetic:copy', **arguments
-  )
-  assert make(False).ask is None
-  assert make(True).ask is not None
+@pytest.mark.slow
+def test_an_encoder_can_be_asked_too(tmp_path):
+  config = algorithmic.get_config()
+  short = {'task.longest': 3, 'task.eval_factors': (1,), 'task.eval_examples': 8}
+  config.update_from_flattened_dict({**TINY, **short, 'steps': 2, 'model.causal': False})
+  result = train(config, tmp_path)
+  lines = dict(line.split(maxsplit=1) for line in result.sample.splitlines())
+  assert said(tmp_path, lines['asked']) == lines['answer']
+  assert len(lines['answer'].split()) == len(lines['asked'].split()) == 3
 
 
 def test_a_resumed_run_keeps_the_vocabulary_that_it_stored(tmp_path, monkeypatch):

@@ -161,6 +161,11 @@ def test_a_wrong_choice_is_refused_before_anything_is_trained(tmp_path, changes,
   assert not (tmp_path / 'run').exists()
 
 
+def test_the_best_checkpoint_needs_an_evaluation_during_training():
+  with pytest.raises(ValueError, match='all run at the end'):
+    checkpoint.choose(small(**{'checkpoint.use': 'best'}), {})
+
+
 def test_a_misspelt_key_is_refused(tmp_path):
   config = small()
   config.checkpoint.kep = 3
@@ -202,8 +207,8 @@ def held_out_loss(prepared, state):
 
   both = nnx.merge_state(state.params, state.rest)
   key = jax.random.key(prepared.config.seed)
-  task = prepared.task
-  return evaluate(task, prepared.graph, both, task.lengths[0], prepared.mesh, key).loss
+  (evaluation,) = prepared.task.evaluations
+  return evaluate(evaluation, prepared.graph, both, prepared.mesh, key).numbers['loss']
 
 
 def same(tree, other):
@@ -219,7 +224,7 @@ def test_a_run_is_scored_and_asked_with_its_best_checkpoint(tmp_path, other_text
   scores = {step: held_out_loss(prepared, state) for step, state in states.items()}
   best = min(scores, key=scores.get)
   assert best != 12  # or this would show nothing
-  assert result.scores[0].loss == scores[best]
+  assert result.scores['length 32'].numbers['loss'] == scores[best]
   assert f'the best checkpoint by loss, after step {best}' in capsys.readouterr().out
   _, state = trained.restore(tmp_path / 'run', config, prepared.task)
   params = states[best].params
@@ -248,7 +253,7 @@ def test_an_interrupted_run_ends_with_the_same_mean_as_a_whole_one(tmp_path, mon
   assert (tmp_path / 'cut' / 'checkpoints' / '7').is_dir()
   cut = train(config, tmp_path / 'cut')
   assert losses(tmp_path / 'cut') == losses(tmp_path / 'whole')
-  assert cut.scores[0].loss == whole.scores[0].loss
+  assert cut.scores['length 32'].numbers == whole.scores['length 32'].numbers
   prepared = setup(config, tmp_path / 'cut')
   parts = [by_hand(tmp_path / 'cut', prepared, step).params for step in (10, 12)]
   mean = jax.tree.map(lambda *leaves: np.mean(np.float64(leaves), 0), *map(jax.tree.leaves, parts))

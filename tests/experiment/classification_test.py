@@ -8,14 +8,14 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from flax import nnx
+from matplotlib.figure import Figure
 
 import posjax
 from configs import classification, complex_order_paper
-from posjax.experiment.evaluation import evaluate
 from posjax.experiment.run import train
-from posjax.experiment.sharding import make_mesh
 from posjax.experiment.tasks import get_task
 from posjax.experiment.tasks.classification import label_losses
+from tests.experiment import judged
 
 TRAIN = 'pos\tgood good film\nneg\tbad film\npos\tgood one\nneg\tbad bad one !\n' * 4
 DEV = 'pos\tgood film\nneg\tnot a good film at all\n'
@@ -54,8 +54,9 @@ def test_it_says_what_it_read(folder):
 
 def test_words_are_learned_from_training_texts_alone(folder):
   task = made(folder)
-  assert task.lengths == (6,)
-  tokens = np.concatenate([batch['inputs'].ravel() for batch in task.eval_batches(6)])
+  assert [evaluation.name for evaluation in task.evaluations] == ['held out', 'training texts']
+  tokens = np.concatenate([batch['inputs'].ravel() for batch in task.evaluations[0].batches()])
+  assert max(batch['inputs'].shape[1] for batch in task.evaluations[0].batches()) == 6
   assert (tokens == 1).sum() == 4  # not, a, at, all
   assert task.model(nnx.Rngs(0)).embed.table.num_embeddings == 7
 
@@ -67,7 +68,7 @@ def test_a_text_that_is_too_long_is_an_error_or_cut_and_counted(folder):
     made(folder, **{'task.widths': (3, 5)})
   task = made(folder, **{'task.widths': (3, 5), 'task.cut': True})
   assert task.facts['longest text'] == '6 words; 1 texts cut to 5'
-  assert sum(batch['segments'].sum() for batch in task.eval_batches(5)) == 2 + 5
+  assert sum(batch['segments'].sum() for batch in task.evaluations[0].batches()) == 2 + 5
 
 
 def test_vectors_keep_their_directions_and_get_the_variance_of_drawn_ones(folder, tmp_path):
@@ -112,30 +113,41 @@ def test_the_loss_is_the_cross_entropy_of_the_label():
 def test_accuracy_is_that_of_the_texts_one_by_one(folder):
   task = made(folder, 'complex_order')
   model = task.model(nnx.Rngs(1))
-  graph, state = nnx.split(model)
-  score = evaluate(task, graph, state, 6, make_mesh(), jax.random.key(0))
-  right = [
-    task.ask(model, line.split('\t')[1], jax.random.key(0)).split()[0] == line.split('\t')[0]
-    for line in DEV.splitlines()
-  ]
-  assert score.accuracy == np.mean(right)
-  assert score.tokens == 2
-  learned = [row for batch in task.learned_batches() for row in batch['weights'] if row]
-  assert len(learned) == 2
-  assert score.training_accuracy in (0.0, 0.5, 1.0)
+  score, again = (judged.score(evaluation, model) for evaluation in task.evaluations)
+  lines = [line.split('\t') for line in DEV.splitlines()]
+  said = task.ask.answer(model, [text for _, text in lines], jax.random.key(0))
+  right = [answer.plain.split()[0] == label for answer, (label, _) in zip(said, lines, strict=True)]
+  assert score.numbers['accuracy'] == np.mean(right)
+  assert score.counted == 2
+  chosen = [row for batch in task.evaluations[1].batches() for row in batch['weights'] if row]
+  assert len(chosen) == again.counted == 2
+  assert task.evaluations[1].role == 'training rows'
+  assert again.numbers['accuracy'] in (0.0, 0.5, 1.0)
 
 
 def test_it_answers_with_probabilities_that_sum_to_one(folder):
   task = made(folder)
   model = task.model(nnx.Rngs(0))
-  said = task.ask(model, 'A good FILM!', jax.random.key(0))
+  (answer,) = task.ask.answer(model, ['A good FILM!'], jax.random.key(0))
+  said = answer.plain
   assert re.fullmatch(r'(neg|pos) \d+\.\d%, (neg|pos) \d+\.\d%', said)
   numbers = [float(number) for number in re.findall(r'[\d.]+(?=%)', said)]
   assert sum(numbers) == pytest.approx(100, abs=0.2)
   assert numbers[0] >= numbers[1]
+  assert answer.styled.plain == said
   for text, count in ((' ', 0), ('a b c d e f g', 7)):
     with pytest.raises(ValueError, match=f'should have 1 to 6 words, but has {count}'):
-      task.ask(model, text, jax.random.key(0))
+      task.ask.answer(model, ['a good film', text], jax.random.key(0))
+
+
+def test_its_picture_shows_the_probability_of_each_label(folder):
+  task = made(folder)
+  model, figure = task.model(nnx.Rngs(0)), Figure()
+  (answer,) = task.ask.answer(model, ['A good FILM!'], jax.random.key(0))
+  answer.pictures['probabilities'](figure)
+  bars = [bar.get_width() for bar in figure.axes[0].patches]
+  labels = [label.get_text() for label in figure.axes[0].get_yticklabels()]
+  assert ', '.join(f'{n} {w:.1f}%' for n, w in zip(labels, bars, strict=True)) == answer.plain
 
 
 def small():
@@ -159,12 +171,13 @@ def small():
 @pytest.mark.slow
 def test_it_learns_the_order_of_two_words(tmp_path, capsys):
   result = train(small(), tmp_path)
-  assert result.scores[0].accuracy > 0.9
-  assert result.scores[0].training_accuracy > 0.9
-  assert 'right in training' in capsys.readouterr().out
+  numbers = {name: score.numbers['accuracy'] for name, score in result.scores.items()}
+  assert numbers['held out'] > 0.9
+  assert numbers['training texts'] > 0.9
+  assert 'training texts' in capsys.readouterr().out
   saved = json.loads((tmp_path / 'results.json').read_text())
-  assert saved['scores'][0]['training_accuracy'] == result.scores[0].training_accuracy
-  assert re.match(r'text +\S.*\nanswer +(after|before) .*\nright +(after|before)', result.sample)
+  assert saved['scores']['training texts']['accuracy'] == numbers['training texts']
+  assert re.match(r'asked +\S.*\nanswer +(after|before) .*\nright +(after|before)', result.sample)
 
 
 @pytest.mark.slow
@@ -172,7 +185,7 @@ def test_without_positions_the_order_is_not_learned(tmp_path):
   config = small()
   config.scheme = 'none'
   config.steps = 60
-  assert train(config, tmp_path).scores[0].accuracy < 0.65
+  assert train(config, tmp_path).scores['held out'].numbers['accuracy'] < 0.65
 
 
 def test_the_config_of_the_paper_makes_its_model(folder):

@@ -9,10 +9,11 @@ from flax import nnx
 import posjax
 from posjax.experiment import sharding
 from posjax.experiment.data.text.pipeline import windows
-from posjax.experiment.evaluation import evaluate
-from posjax.experiment.losses import mean_loss, next_token
+from posjax.experiment.losses import next_token
+from posjax.experiment.models.transformer import Transformer
 from posjax.experiment.tasks import get_task
 from posjax.experiment.tasks.language_modelling import cut, evaluation_lengths
+from tests.experiment import judged
 
 MODEL = {'num_layers': 1, 'width': 16, 'num_heads': 2}
 
@@ -48,25 +49,29 @@ def reverse_of(tokens):
 
 
 def scored(task, answers, length):
-  graph, state = nnx.split(Oracle(answers))
-  return evaluate(task, graph, state, length, sharding.make_mesh(), jax.random.key(0))
+  return judged.scored(task, Oracle(answers), length)
 
 
 def test_every_answer_of_an_oracle_is_right():
-  score = scored(algorithmic(), reverse_of, 4)
-  assert score.accuracy == 1
-  assert score.tokens == 24 * 5  # three batches of 8, four symbols and <eos>
-  assert score.loss == pytest.approx(np.log(np.exp(10) + 19) - 10, abs=1e-6)  # float32 near 10
+  task = algorithmic()
+  score = scored(task, reverse_of, 4)
+  assert score.numbers['accuracy'] == 1
+  assert score.counted == 24  # three batches of 8
+  weights = sum(batch['weights'].sum() for batch in judged.batches(task, 4))
+  assert weights == 24 * 5  # four symbols and <eos>
+  assert score.numbers['loss'] == pytest.approx(
+    np.log(np.exp(10) + 19) - 10, abs=1e-6
+  )  # float32 near 10
 
 
 def test_one_wrong_symbol_makes_the_whole_answer_wrong():
   miss = lambda tokens: reverse_of(tokens).at[::4, 6].set(0)  # every fourth row
-  assert scored(algorithmic(), miss, 4).accuracy == 0.75
+  assert scored(algorithmic(), miss, 4).numbers['accuracy'] == 0.75
 
 
 def test_only_the_answer_is_scored():
   blind = lambda tokens: reverse_of(tokens).at[:, :5].set(0)  # <bos> and the prompt
-  assert scored(algorithmic(), blind, 4).accuracy == 1
+  assert scored(algorithmic(), blind, 4).numbers['accuracy'] == 1
 
 
 def test_padding_reaches_no_loss_even_if_it_is_no_number():
@@ -78,7 +83,7 @@ def test_padding_reaches_no_loss_even_if_it_is_no_number():
     'positions': jnp.arange(3)[None],
     'segments': jnp.array([[1, 1, 0]]),
   }
-  assert mean_loss(next_token(model, batch)) == pytest.approx(np.log(5), rel=1e-5)
+  assert next_token(model, batch)[0].mean() == pytest.approx(np.log(5), rel=1e-5)
 
 
 def test_the_mean_loss_is_over_tokens_not_over_rows():
@@ -89,9 +94,9 @@ def test_the_mean_loss_is_over_tokens_not_over_rows():
     'positions': jnp.zeros((2, 2), jnp.int32),
     'segments': jnp.array([[1, 1], [1, 0]]),
   }
-  losses = next_token(lambda *_, **__: logits, batch)
+  losses, _ = next_token(lambda *_, **__: logits, batch)
   expected = (np.log(2) + np.log(2) + np.log(4)) / 3
-  assert mean_loss(losses) == pytest.approx(expected, rel=1e-5)
+  assert losses.mean() == pytest.approx(expected, rel=1e-5)
 
 
 def test_every_length_scores_the_same_targets():
@@ -115,10 +120,48 @@ def test_evaluation_lengths_that_cannot_be_cut_from_the_longest_are_refused(fact
 def test_rows_that_fill_up_a_batch_for_many_devices_count_for_nothing():
   one, many = sharding.make_mesh(), sharding.make_mesh(data=8)
   task = algorithmic(eval_examples=5)
-  graph, state = nnx.split(task.model(nnx.Rngs(0)))
-  scores = [evaluate(task, graph, state, 4, mesh, jax.random.key(0)) for mesh in (one, many)]
-  assert scores[0].tokens == scores[1].tokens
-  assert scores[0].loss == pytest.approx(scores[1].loss, rel=1e-5)
+  model = task.model(nnx.Rngs(0))
+  scores = [judged.scored(task, model, 4, mesh) for mesh in (one, many)]
+  assert scores[0].counted == scores[1].counted == 5
+  assert scores[0].numbers == pytest.approx(scores[1].numbers, rel=1e-5)
+  by_position = [score.arrays['loss_by_position'] for score in scores]
+  np.testing.assert_allclose(*by_position, rtol=1e-5)
+
+
+def test_a_second_evaluation_traces_nothing_and_a_window_has_a_program_of_its_own():
+  task, traced = algorithmic(), []
+
+  def predict(model, batch, state, key):
+    traced.append(batch['inputs'].shape)
+    losses, state = next_token(model, batch, state, key)
+    return losses._asdict(), state
+
+  model = task.model(nnx.Rngs(0))
+  whole = judged.of_length(task, 4)._replace(predict=predict)
+  first = judged.score(whole, model)
+  assert len(traced) == 1
+  assert judged.score(whole, task.model(nnx.Rngs(1))).numbers != first.numbers
+  assert len(traced) == 1
+  make = lambda rngs: Transformer(20, posjax.get('none'), rngs=rngs, **MODEL, window=2)
+  windowed = whole._replace(model=make)
+  other = judged.score(windowed, model)
+  assert len(traced) == 2
+  assert other.numbers['loss'] != first.numbers['loss']
+  assert judged.score(windowed, model).numbers == other.numbers
+  assert len(traced) == 2
+
+
+def test_an_answer_that_is_no_number_leaves_no_number_and_says_why():
+  task = algorithmic()
+  wrong = lambda tokens: jnp.where(tokens == tokens.max(), jnp.nan, 0.0)
+
+  class Beyond(Oracle):
+    def __call__(self, tokens, pos, *, segments, ids_key=None, train_key=None):
+      return super().__call__(tokens, pos, segments=segments) + wrong(tokens)[..., None]
+
+  score = judged.scored(task, Beyond(reverse_of), 4)
+  assert all(np.isnan(number) for number in score.numbers.values())
+  assert (score.why, score.counted) == ('beyond its table', 24)
 
 
 @pytest.mark.parametrize(
@@ -142,5 +185,5 @@ def test_evaluation_asks_other_questions_than_training():
   task = algorithmic()
   train = next(iter(task.train_batches(0, 1)))
   rows = {tuple(row) for row in train['inputs'][train['lengths'] == 4].tolist()}
-  asked = {tuple(row) for batch in task.eval_batches(4) for row in batch['inputs'].tolist()}
+  asked = {tuple(row) for batch in judged.batches(task, 4) for row in batch['inputs'].tolist()}
   assert not rows & asked

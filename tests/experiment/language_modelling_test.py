@@ -12,11 +12,10 @@ from flax import nnx
 
 import posjax
 from configs import default
-from posjax.experiment import sharding
 from posjax.experiment.data.text import files
-from posjax.experiment.evaluation import evaluate
 from posjax.experiment.report import results, stated
 from posjax.experiment.tasks import get_task
+from tests.experiment import judged
 
 L = 8
 SENTENCES = ['the café is old\n', 'a new bar , an old bar .\n', '\n', 'is the old bar a café ?\n']
@@ -48,12 +47,17 @@ def make(data, tokens='words', scheme='rope', **changes):
 
 
 def score(task, length=L):
-  graph, state = nnx.split(task.model(nnx.Rngs(0)))
-  return evaluate(task, graph, state, length, sharding.make_mesh(), jax.random.key(0))
+  return judged.scored(task, task.model(nnx.Rngs(0)), length)
+
+
+def others(task):
+  """The metrics that restate the loss, by name."""
+  metrics = task.evaluations[0].metrics
+  return set(metrics) - {'loss', 'accuracy', 'loss_by_position'}
 
 
 def scored_targets(task, length=L):
-  return np.concatenate([batch['targets'].ravel() for batch in task.eval_batches(length)])
+  return np.concatenate([batch['targets'].ravel() for batch in judged.batches(task, length)])
 
 
 def loop_nats(task):
@@ -61,7 +65,7 @@ def loop_nats(task):
   graph, state = nnx.split(task.model(nnx.Rngs(0)))
   read = jax.jit(lambda inputs: nnx.merge(graph, state)(inputs, jnp.arange(L)))
   found = []
-  for batch in task.eval_batches(L):
+  for batch in judged.batches(task, L):
     for inputs, targets in zip(batch['inputs'], batch['targets'], strict=True):
       logits = np.asarray(read(jnp.asarray(inputs)[None]), np.float64)[0]
       for row, target in zip(logits, targets, strict=True):
@@ -73,19 +77,19 @@ def test_perplexity_and_bits_of_words_are_those_of_a_loop(tmp_path):
   """The text of the targets is written by hand from the file: single spaces, its ends of lines."""
   task = make(write(tmp_path), eval_tokens=64)
   nats, measured = loop_nats(task), score(task)
-  assert measured.tokens == len(nats) == 64
-  assert task.unit == 'nats per word'
-  assert measured.loss == pytest.approx(nats.mean(), rel=1e-5)
-  assert measured.restated['perplexity'] == pytest.approx(np.exp(nats.sum() / 64), rel=1e-4)
-  assert measured.restated['perplexity'] > 2
+  assert measured.counted == len(nats) == 64
+  assert task.unit.name == 'nats per word'
+  assert measured.numbers['loss'] == pytest.approx(nats.mean(), rel=1e-5)
+  assert measured.numbers['perplexity'] == pytest.approx(np.exp(nats.sum() / 64), rel=1e-4)
+  assert measured.numbers['perplexity'] > 2
   types = task.vocabulary['types']
   words = [types[i] for i in scored_targets(task)]
   lines = ' '.join(words).replace('<eos>', '\n').split('\n')
   text = '\n'.join(line.strip() for line in lines)
-  assert measured.restated['bits per character'] == pytest.approx(
+  assert measured.numbers['bits per character'] == pytest.approx(
     nats.sum() / math.log(2) / len(text), rel=1e-5
   )
-  assert measured.restated['bits per byte'] == pytest.approx(
+  assert measured.numbers['bits per byte'] == pytest.approx(
     nats.sum() / math.log(2) / len(text.encode()), rel=1e-5
   )
   assert len(text) < len(text.encode())
@@ -110,28 +114,30 @@ def test_bits_per_byte_divide_all_nats_by_the_bytes_that_the_targets_spell(tmp_p
   nats, measured = loop_nats(task), score(task)
   held_out = (tmp_path / 'valid.txt').read_bytes()
   # All but the first token, and what fills no window at the end, at most L tokens of a few bytes.
-  spelled = nats.sum() / math.log(2) / measured.restated['bits per byte']
+  spelled = nats.sum() / math.log(2) / measured.numbers['bits per byte']
   assert spelled == pytest.approx(round(spelled), abs=1e-2)
   assert len(held_out) - 20 * L < spelled < len(held_out)
   if tokens == 'characters':
-    assert task.unit == 'bits per character'
-    assert measured.loss == pytest.approx(nats.mean() / math.log(2), rel=1e-5)
+    assert task.unit.name == 'bits per character'
+    assert measured.numbers['loss'] == pytest.approx(nats.mean() / math.log(2), rel=1e-5)
     targets = held_out.decode()[1 : len(nats) + 1]
     assert round(spelled) == len(targets.encode())
-    assert set(measured.restated) == {'bits per byte'}
+    assert others(task) == {'bits per byte'}
   else:
-    assert set(measured.restated) == {'perplexity', 'bits per character', 'bits per byte'}
+    assert others(task) == {'perplexity', 'bits per character', 'bits per byte'}
 
 
 def test_bytes_are_in_bits_per_byte_alone(tmp_path):
   task = make(write(tmp_path), 'bytes', eval_tokens=64)
-  assert (task.unit, dict(task.restated)) == ('bits per byte', {})
-  assert score(task).loss == pytest.approx(loop_nats(task).mean() / math.log(2), rel=1e-5)
+  assert (task.unit.name, others(task)) == ('bits per byte', set())
+  assert score(task).numbers['loss'] == pytest.approx(
+    loop_nats(task).mean() / math.log(2), rel=1e-5
+  )
 
 
 def test_where_words_are_cut_only_perplexity_is_told_and_how_many_are_unknown(tmp_path):
   task = make(write(tmp_path), vocab_size=6, prompt='bar')
-  assert set(task.restated) == {'perplexity'}
+  assert others(task) == {'perplexity'}
   unknown = (scored_targets(task) == task.vocabulary['types'].index('<unk>')).mean()
   assert 0.2 < unknown < 0.9
   assert f'{100 * unknown:.2g} % of which are <unk>' in task.facts['scored']
@@ -140,13 +146,18 @@ def test_where_words_are_cut_only_perplexity_is_told_and_how_many_are_unknown(tm
 def test_results_and_lines_state_the_other_units(tmp_path):
   task = make(write(tmp_path), eval_tokens=64)
   measured = score(task)
-  row = results([measured], '')['scores'][0]
-  assert row['restated'] == pytest.approx(dict(measured.restated))
+  task = task._replace(evaluations=task.evaluations[:1])
+  row = results(task, {'length 8': measured}, '')['scores']['length 8']
+  assert row == {**measured.numbers, 'counted': 64, 'why': ''}
+  assert set(row) > others(task)
   assert json.dumps(row)
-  line = stated(task, 2.0)
-  assert line.startswith('2.000 nats per word (7.389 perplexity, ')
-  assert task.restated['perplexity'](1e6) == math.inf
-  assert math.isnan(task.restated['perplexity'](math.nan))
+  headline = task.evaluations[0]
+  line = stated(headline, measured._replace(numbers={'loss': 2.0, 'perplexity': math.exp(2)}))
+  assert line == 'length 8: 2.000 nats per word, 7.389 perplexity'
+  finish = headline.metrics['perplexity'].finish
+  assert finish((1e6, 1.0)) == math.inf
+  assert math.isnan(finish((math.nan, 1.0)))
+  assert finish((2.0, 1.0)) == pytest.approx(7.389, abs=1e-3)
 
 
 def test_each_length_scores_the_same_tokens(tmp_path):
@@ -181,20 +192,39 @@ def test_a_stored_vocabulary_is_used_in_place_of_the_text(tmp_path):
   ]
 
 
+def say(task, model, text, key=None):
+  (answer,) = task.ask.answer(model, [text], jax.random.key(0) if key is None else key)
+  return answer.plain
+
+
+def test_texts_are_continued_together_as_each_would_be_in_its_place(tmp_path):
+  """Prompts of several lengths are padded; the first text draws what it draws alone."""
+  task = make(write(tmp_path))
+  model, texts = task.model(nnx.Rngs(0)), ['the old bar', 'is a new', 'café']
+  together = task.ask.answer(model, texts, jax.random.key(0))
+  assert together[0].plain == say(task, model, texts[0])
+  again = task.ask.answer(model, ['old', 'is a new', 'the'], jax.random.key(0))
+  assert again[1].plain == together[1].plain
+  for text, answer in zip(texts, together, strict=True):
+    assert answer.plain.startswith(text)
+    assert answer.styled.plain == answer.plain
+    assert len(answer.plain.replace('\n', ' <eos> ').split()) == len(text.split()) + 5
+
+
 def test_a_sample_continues_the_prompt_in_its_tokens(tmp_path):
   task = make(write(tmp_path))
   model = task.model(nnx.Rngs(0))
-  said = task.sample(model, jax.random.key(0))
+  said = say(task, model, task.ask.examples[0].text)
   assert said.startswith('the old bar')
-  assert said == task.ask(model, 'the  old\tbar', jax.random.key(0))
-  assert said != task.ask(model, 'the old bar', jax.random.key(1))
+  assert said == say(task, model, 'the  old\tbar')
+  assert said != say(task, model, 'the old bar', jax.random.key(1))
   words = said.replace('\n', ' <eos> ').split(' ')
   assert len([word for word in words if word]) == 3 + 5
 
 
 def test_beyond_a_table_a_sample_ends_and_says_why(tmp_path):
   task = make(write(tmp_path), 'bytes', scheme='learned(max_length=12)', eval_factors=(1,))
-  said = task.ask(task.model(nnx.Rngs(0)), '0123456789', jax.random.key(0))
+  said = say(task, task.model(nnx.Rngs(0)), '0123456789')
   assert said.startswith('0123456789')
   assert said.endswith('\n(Further positions lie beyond a table of the scheme.)')
 

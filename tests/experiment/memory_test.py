@@ -11,9 +11,9 @@ from flax import nnx
 
 import posjax
 from posjax.experiment import checkpoint, sharding
-from posjax.experiment.evaluation import evaluate
 from posjax.experiment.models.transformer import Transformer
 from posjax.experiment.tasks import get_task
+from tests.experiment import judged as judge
 from tests.experiment import runs
 from train import setup, train
 
@@ -83,8 +83,8 @@ def test_a_score_is_that_of_one_pass_with_a_window(text, scheme, changes, window
   """Each row, context and all, is read at once by a model without memory."""
   task = make(text, scheme, **changes)
   graph, state = nnx.split(task.model(nnx.Rngs(0)))
-  score = evaluate(task, graph, state, window, sharding.make_mesh(), jax.random.key(0))
-  batches = list(task.eval_batches(window))
+  score = judge.scored(task, nnx.merge(graph, state), window)
+  batches = judge.batches(task, window)
   rows = {name: np.concatenate([b[name] for b in batches], axis=1) for name in batches[0]}
   other = posjax.get(judged or scheme)
   plain = Transformer(256, other, rngs=nnx.Rngs(0), **{**MODEL, 'window': window})
@@ -94,11 +94,12 @@ def test_a_score_is_that_of_one_pass_with_a_window(text, scheme, changes, window
     optax.softmax_cross_entropy_with_integer_labels(logits, rows['targets']), np.float64
   )
   counted = rows['weights'] > 0
-  assert score.tokens == counted.sum()
-  assert score.loss == pytest.approx(task.per_nat * nats[counted].mean(), rel=1e-5)
+  assert score.counted == counted.sum()
+  assert score.numbers['loss'] == pytest.approx(judge.unit(task) * nats[counted].mean(), rel=1e-5)
   first = counted.argmax(1)
-  assert (first >= max(task.lengths)).all()  # tokens before the first that counts
-  assert not np.isclose(score.loss, task.per_nat * nats[~counted].mean(), rtol=1e-3)
+  assert (first >= max(judge.lengths(task))).all()  # tokens before the first that counts
+  elsewhere = judge.unit(task) * nats[~counted].mean()
+  assert not np.isclose(score.numbers['loss'], elsewhere, rtol=1e-3)
 
 
 def steps(prepared, count, state=None):
@@ -136,8 +137,8 @@ def _no_update(prepared):
   @jax.jit
   def step(state, batch, index):
     model = nnx.merge(prepared.graph, state.params, state.rest)
-    losses = prepared.task.losses(model, {**batch, 'past': state.past}, None, None)
-    return state._replace(past=losses.past), (losses.loss * losses.weights).mean()
+    loss, past = prepared.task.loss(model, batch, state.past, None, None)
+    return state._replace(past=past), loss
 
   return step
 
@@ -211,7 +212,7 @@ def test_what_lies_a_segment_back_is_learned_with_a_memory_alone(tmp_path):
   bits = {}
   for memory in (0, 8):
     config = small(f'file:{tmp_path}', **changes, **{'task.memory': memory})
-    bits[memory] = train(config, tmp_path / str(memory)).scores[0].loss
+    bits[memory] = train(config, tmp_path / str(memory)).scores['length 8'].numbers['loss']
   assert bits[0] > 1.9  # of two: a row of eight holds the letter before the last place alone
   best = 5 / 8 * np.log2(8 / 5) + 3 / 8 * np.log2(8)  # who cannot tell the first from the second
   assert bits[8] == pytest.approx(best, abs=0.03)

@@ -12,6 +12,7 @@ import pytest
 from configs import default
 from posjax.experiment import evaluation, recl, sharding, trained
 from posjax.experiment.run import make_task
+from tests.experiment import judged
 from train import train
 
 LENGTHS = (4, 8, 16)
@@ -59,12 +60,13 @@ def test_token_losses_are_those_whose_mean_is_the_score(folder):
   task, mesh = make_task(config, folder / 'rope'), sharding.make_mesh()
   graph, state = trained.restore(folder / 'rope', config, task)
   text = np.frombuffer((folder / 'valid.txt').read_bytes(), np.uint8)
-  for length in LENGTHS:
-    args = task, graph, state, length, mesh, jax.random.key(0)
-    losses, tokens = evaluation.token_losses(*args)
-    score = evaluation.evaluate(*args)
-    assert len(losses) == len(tokens) == score.tokens == 128
-    np.testing.assert_allclose(losses.mean() * task.per_nat, score.loss, rtol=1e-6)
+  by_length, tokens = recl.losses(folder / 'rope', ())
+  assert tuple(by_length) == LENGTHS
+  for length, losses in by_length.items():
+    each = judged.of_length(task, length)
+    score = evaluation.evaluate(each, graph, state, mesh, jax.random.key(0))
+    assert len(losses) == len(tokens) == score.counted == 128
+    np.testing.assert_allclose(losses.mean() * judged.unit(task), score.numbers['loss'], rtol=1e-6)
     assert bytes(tokens[:8].astype(np.uint8)) in bytes(text)
 
 

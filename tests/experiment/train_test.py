@@ -25,8 +25,9 @@ def test_a_run_learns_and_returns_all_that_it_learned(tmp_path, capsys):
   learned = losses(tmp_path)
   assert list(learned) == list(range(1, 41))
   assert np.mean([learned[i] for i in range(36, 41)]) < learned[1] - 1.5
-  assert [score.length for score in result.scores] == [32, 128]
-  assert {score.tokens for score in result.scores} == {1024}  # the same ones at each length
+  assert list(result.scores) == ['length 32', 'length 128']
+  counted = {score.counted for score in result.scores.values()}
+  assert counted == {1024}  # the same ones at each length
   assert result.sample.startswith('def ')
   for name in ('config.json', 'results.json', 'report.png', 'tensorboard', 'checkpoints'):
     assert (tmp_path / name).exists()
@@ -44,21 +45,24 @@ def test_the_held_out_curve_of_the_picture_ends_with_the_final_score(tmp_path, m
   result = train(small(), tmp_path)
   curves = {line.get_label(): line.get_xydata() for line in drawn[0].axes[0].get_lines()}
   evaluated = [row['eval_loss'] for row in result.history if 'eval_loss' in row]
-  expected = [(6, evaluated[0]), (12, result.scores[0].loss)]
-  np.testing.assert_allclose(curves['held out, training length'], expected)
+  expected = [(6, evaluated[0]), (12, result.scores['length 32'].numbers['loss'])]
+  np.testing.assert_allclose(curves['length 32'], expected)
 
 
 def test_beyond_a_learned_table_there_is_a_word_and_no_crash(tmp_path, capsys):
   result = train(small(scheme='learned(max_length=64)', steps=3), tmp_path)
-  assert [np.isfinite(score.loss) for score in result.scores] == [True, False]
+  numbers = [score.numbers['loss'] for score in result.scores.values()]
+  assert [np.isfinite(number) for number in numbers] == [True, False]
   assert 'beyond its table' in capsys.readouterr().out
   rows = json.loads((tmp_path / 'results.json').read_text())['scores']
-  assert [row['loss'] is None for row in rows] == [False, True]
+  assert [row['loss'] is None for row in rows.values()] == [False, True]
+  assert [row['why'] for row in rows.values()] == ['', 'beyond its table']
 
 
 def test_ids_that_a_scheme_refuses_are_reported_at_their_length(tmp_path, capsys):
   result = train(small(scheme='randomized(max_length=64)+rope', steps=3), tmp_path)
-  assert [bool(score.refused) for score in result.scores] == [False, True]
+  assert [bool(score.why) for score in result.scores.values()] == [False, True]
+  assert 'may need more than the 64' in result.scores['length 128'].why
   assert 'refused: ' in capsys.readouterr().out
 
 
@@ -116,15 +120,17 @@ def test_an_algorithm_is_learned_and_its_answers_are_scored_whole(tmp_path, caps
   }
   config.update_from_flattened_dict(small_task)
   result = train(config, tmp_path)
-  assert result.scores[0].accuracy > 0.9  # longest trained
-  assert result.scores[1].accuracy < 0.5  # four times as long
-  for score in result.scores:
+  scores = {name: score.numbers for name, score in result.scores.items()}
+  assert scores['length 2']['accuracy'] > 0.9  # longest trained
+  assert scores['length 8']['accuracy'] < 0.5  # four times as long
+  for name in ('length 2', 'length 8'):
+    forced, greedy = scores[name], scores[f'{name}, greedy']
     # The first wrong token ends a right answer both ways; after it, only forcing helps.
-    assert score.greedy_accuracy == score.accuracy <= score.greedy_token_accuracy
-    assert score.greedy_token_accuracy <= score.token_accuracy
+    assert greedy['accuracy'] == forced['accuracy'] <= greedy['token_accuracy']
+    assert greedy['token_accuracy'] <= forced['token_accuracy']
   means = json.loads((tmp_path / 'results.json').read_text())['unseen']
-  assert means['accuracy'] == result.scores[1].accuracy
-  assert result.sample.startswith('question')
+  assert means['accuracy'] == scores['length 8']['accuracy']
+  assert result.sample.startswith('asked')
   assert '\nright' in result.sample
 
 

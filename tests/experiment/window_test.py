@@ -9,10 +9,9 @@ from flax import nnx
 
 import posjax
 from configs import default, length_generalization
-from posjax.experiment import sharding
-from posjax.experiment.evaluation import evaluate
 from posjax.experiment.report import results
 from posjax.experiment.tasks import get_task
+from tests.experiment import judged
 
 L = 8
 MODEL = {'num_layers': 1, 'width': 16, 'num_heads': 2}
@@ -40,16 +39,20 @@ def make(text, scheme='rope', model=MODEL, **changes):
   return get_task('language_modelling')(posjax.get(scheme), model, **{**arguments, **changes})
 
 
-def scored(task, length):
-  graph, state = nnx.split(task.model(nnx.Rngs(0)))
-  return evaluate(task, graph, state, length, sharding.make_mesh(), jax.random.key(0))
+def scored(task, length, series=''):
+  return judged.scored(task, task.model(nnx.Rngs(0)), length, series=series)
+
+
+def by_position(score):
+  return score.arrays['loss_by_position']
 
 
 @pytest.mark.parametrize('scheme', ['rope', 'alibi'])
 def test_a_token_in_a_window_has_the_loss_that_its_last_tokens_alone_give(text, scheme):
   """One layer, and a scheme of distances: each context is cut out and read from position 0."""
   task = make(text, scheme)
-  model, score = task.model(nnx.Rngs(0)), scored(task, 4 * L)
+  model = task.model(nnx.Rngs(0))
+  whole, windowed = scored(task, 4 * L), scored(task, 4 * L, 'windowed')
   graph, state = nnx.split(model)
   pos = jnp.arange(L)
 
@@ -61,7 +64,7 @@ def test_a_token_in_a_window_has_the_loss_that_its_last_tokens_alone_give(text, 
   expected = np.zeros(4 * L)
   rows = [
     row
-    for batch in task.eval_batches(4 * L)
+    for batch in judged.batches(task, 4 * L)
     for row in zip(batch['inputs'], batch['targets'], strict=True)
   ]
   for inputs, targets in rows:
@@ -70,26 +73,32 @@ def test_a_token_in_a_window_has_the_loss_that_its_last_tokens_alone_give(text, 
       context = np.zeros(L, np.int32)
       context[: place + 1 - start] = inputs[start : place + 1]
       expected[place] += last(context, targets[place], place - start)
-  expected *= task.per_nat / len(rows)
-  np.testing.assert_allclose(score.windowed.by_position, expected, rtol=2e-4)
-  assert score.windowed.loss == pytest.approx(expected.mean(), rel=2e-4)
-  assert not np.allclose(score.by_position[L:], expected[L:], rtol=1e-3)
+  expected *= judged.unit(task) / len(rows)
+  np.testing.assert_allclose(by_position(windowed), expected, rtol=2e-4)
+  assert windowed.numbers['loss'] == pytest.approx(expected.mean(), rel=2e-4)
+  assert not np.allclose(by_position(whole)[L:], expected[L:], rtol=1e-3)
 
 
 def test_a_window_of_the_training_length_changes_nothing_there(text):
   task = make(text)
-  short, long = scored(task, L), scored(task, 4 * L)
-  assert short.windowed.loss == pytest.approx(short.loss, rel=1e-6)
-  np.testing.assert_allclose(long.windowed.by_position[:L], long.by_position[:L], rtol=1e-5)
-  rows = results([short, long], '')['scores']
-  assert len(rows[1]['windowed']['by_position']) == len(rows[1]['by_position']) == 4 * L
-  assert rows[1]['windowed']['loss'] == long.windowed.loss
+  scores = {
+    evaluation.name: scored(task, evaluation.length, evaluation.series)
+    for evaluation in task.evaluations
+  }
+  assert set(scores) == {'length 8', 'length 32', 'length 8, windowed', 'length 32, windowed'}
+  assert scores['length 8, windowed'].numbers == pytest.approx(scores['length 8'].numbers, rel=1e-6)
+  whole, windowed = scores['length 32'], scores['length 32, windowed']
+  np.testing.assert_allclose(by_position(windowed)[:L], by_position(whole)[:L], rtol=1e-5)
+  written = results(task, scores, '')
+  assert len(written['arrays']['length 32, windowed']['loss_by_position']) == 4 * L
+  assert written['scores']['length 32, windowed']['loss'] == windowed.numbers['loss']
+  assert written['unseen'] == {n: whole.numbers[n] for n in ('loss', 'accuracy')}
 
 
 def test_no_window_is_scored_where_none_is_asked_for(text):
   task = make(text, eval_window=False)
-  assert task.windowed is None
-  assert scored(task, L).windowed is None
+  assert [evaluation.name for evaluation in task.evaluations] == ['length 8', 'length 32']
+  assert all(evaluation.model is None for evaluation in task.evaluations)
 
 
 def test_a_model_that_has_a_window_is_not_compared_with_one(text):

@@ -1,7 +1,6 @@
 """One cell of a grid: the run of train.py, and what is measured of it."""
 
 import functools
-import math
 import os
 import time
 from pathlib import Path
@@ -9,11 +8,10 @@ from statistics import median
 from typing import Any
 
 import jax
-import numpy as np
 from ml_collections import ConfigDict
 
 import posjax
-from posjax.experiment import record, training
+from posjax.experiment import evaluation, record, training
 from posjax.experiment.run import Result, Setup, judge, run, setup
 from posjax.experiment.sharding import put_batch
 
@@ -34,45 +32,25 @@ def run_cell(config: ConfigDict, folder: Path) -> dict[str, Any] | None:
   begun = time.monotonic()
   prepared = setup(config, folder)
   task = prepared.task
+  headline = task.evaluations[0]
   # A loss has no natural threshold: it is compared with that of the model before its first step.
-  untrained = None if task.exact else judge(prepared, prepared.state, task.lengths[0]).loss
+  untrained = judge(prepared, prepared.state, headline).numbers if headline.during else {}
   result = run(prepared)
   if result is None:
     return None
-  answers = [_rows(task.eval_batches(length)) for length in task.lengths]
   return {
     'facts': {name: str(value) for name, value in task.facts.items()},
-    'exact': task.exact,
-    'unit': task.unit,
-    'untrained': untrained,
-    'scores': [_score(*pair) for pair in zip(result.scores, answers, strict=True)],
+    'unit': task.unit.name,
+    'evaluations': evaluation.described(task),
+    'scores': {name: evaluation.plain(score) for name, score in result.scores.items()},
+    'untrained': evaluation.finite(dict(untrained)),
     'curve': _curve(result.history, 'loss'),
-    'held_out': _curve(result.history, 'eval_accuracy' if task.exact else 'eval_loss'),
+    'held_out': _curve(result.history, f'eval_{next(iter(headline.metrics))}'),
     **_cost(prepared, result),
     'seconds': time.monotonic() - begun,
     'device': jax.devices()[0].device_kind,
     'versions': {'posjax': posjax.__version__, 'jax': jax.__version__},
   }
-
-
-def _score(score, answers: int) -> dict[str, Any]:
-  """A length's numbers; None where there is none, and why."""
-  known = not score.refused and math.isfinite(score.loss)
-  return {
-    'length': score.length,
-    'loss': score.loss if known else None,
-    'accuracy': score.accuracy if known else None,
-    'token_accuracy': None if math.isnan(score.token_accuracy) else score.token_accuracy,
-    'training_accuracy': None if math.isnan(score.training_accuracy) else score.training_accuracy,
-    'answers': answers,
-    'why': '' if known else score.refused or 'beyond its table',
-  }
-
-
-def _rows(batches) -> int:
-  """Rows that count; a last batch may be filled up with zeros."""
-  counts = (batch.get('weights', batch['segments']) for batch in batches)
-  return sum(int((np.asarray(weights) != 0).any(-1).sum()) for weights in counts)
 
 
 def _cost(prepared: Setup, result: Result) -> dict[str, Any]:

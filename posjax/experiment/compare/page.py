@@ -7,7 +7,7 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
-from posjax.experiment.compare.plots import mean_curve
+from posjax.experiment.compare.plots import mean_curve, trained_length
 from posjax.experiment.compare.statistics import Interval
 from posjax.experiment.compare.summary import Row, Summary
 from posjax.experiment.compare.table import captions, costs, seeds
@@ -29,17 +29,20 @@ def write(path: Path, summary: Summary) -> None:
 
 
 def content(summary: Summary) -> dict[str, Any]:
-  """What the page shows, as JSON has it: a number that there is not is null."""
+  """The content of the page as JSON; a number that there is not is null."""
   some = next(row.cells[0].result for row in summary.rows if row.cells)
   return {
     'facts': _facts(summary),
     'rows': [_row(row, summary.baseline) for row in summary.rows],
     'captions': captions(summary),
     'unit': summary.unit,
-    'exact': summary.exact,
+    'best': summary.measure.best,
     'baseline': summary.baseline,
-    'trained': some['scores'][0]['length'],
-    'lengths': [score['length'] for score in some['scores']],
+    'trained': trained_length(some),
+    'evaluations': [
+      {'name': name, 'label': heading} for name, heading in summary.evaluations.items()
+    ],
+    'lengths': sorted({length for row in summary.rows for length in row.by_length}),
     'lossUnit': some['unit'],
     'device': some['device'],
     'versions': some['versions'],
@@ -47,7 +50,7 @@ def content(summary: Summary) -> dict[str, Any]:
 
 
 def _facts(summary: Summary) -> dict[str, str]:
-  """What all runs say of their data."""
+  """The facts on which all runs agree."""
   every = [each.result['facts'].items() for row in summary.rows for each in row.cells]
   return {name: value for name, value in every[0] if all((name, value) in one for one in every)}
 
@@ -65,6 +68,7 @@ def _row(row: Row, baseline: str) -> dict[str, Any]:
     'difference': _numbers(row.difference),
     'verdict': 'baseline' if row.scheme == baseline else row.verdict,
     'note': row.note,
+    'byEvaluation': {name: _numbers(value) for name, value in row.by_evaluation.items()},
     'byLength': {length: _numbers(value) for length, value in row.by_length.items()},
     'curve': [[step, *map(_rounded, values)] for step, *values in mean_curve(row.cells, 'curve')],
     'cost': costs(row),

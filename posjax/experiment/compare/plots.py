@@ -3,13 +3,17 @@
 import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
+from posjax.experiment.compare.lines import Line, judged
+from posjax.experiment.compare.statistics import Interval
 from posjax.experiment.compare.summary import Judged, Row, Summary
 from posjax.experiment.compare.table import costs
 
 STYLES = ('-', '--', ':', '-.')  # for more schemes than colours
 MARKERS = 'osD^'
 NAMES = ('quality_by_length', 'loss_by_step', 'quality_by_cost')
+MARGIN = 0.03  # of the best number, above it and below 0
 
 
 def draw(folder: Path, summary: Summary) -> list[Path]:
@@ -78,32 +82,55 @@ def _grid(panels: Mapping[str, list[Row]]):
   return figure, dict(zip(panels, axes.flat, strict=False))
 
 
+def trained_length(line: Line) -> int | None:
+  """The length on which a run was trained; None where its evaluations have no length."""
+  described = (line['evaluations'][name] for name in judged(line))
+  lengths = [each['length'] for each in described if each['role'] == 'trained']
+  return max((length for length in lengths if length is not None), default=None)
+
+
 def _lengths(summary: Summary):
+  """Quality by length; by evaluation, where evaluations have no length."""
   panels, styles = _panels(summary), _styles(summary)
   figure, places = _grid(panels)
-  longest = next(row.cells[0].result['scores'][0]['length'] for row in summary.rows if row.cells)
+  trained = trained_length(next(row.cells[0].result for row in summary.rows if row.cells))
   lengths = sorted({length for row in summary.rows for length in row.by_length})
   for panel, axes in places.items():
     for row in panels[panel]:
-      _length_curve(axes, row, styles[row.scheme])
-    axes.axvline(longest, color='gray', ls='--', lw=1)
-    axes.set_xscale('log', base=2)
-    axes.set_xlim(lengths[0] / 1.2, lengths[-1] * 1.2)  # one length alone has no width
-    axes.set_xticks(lengths, [str(length) for length in lengths])
-    axes.set(title=panel, xlabel='length', ylabel=summary.unit)
-    if summary.exact:
-      axes.set_ylim(-3, 103)
-  _finish(figure, 'by length (dashed line: trained; bands: 95 %)')
+      if lengths:
+        _length_curve(axes, row.by_length, row, styles[row.scheme])
+      else:
+        heads = {heading: row.by_evaluation.get(n) for n, heading in summary.evaluations.items()}
+        _length_curve(axes, heads, row, {**styles[row.scheme], 'ls': ''})
+    if lengths:
+      axes.axvline(trained, color='gray', ls='--', lw=1)
+      axes.set_xscale('log', base=2)
+      axes.set_xlim(lengths[0] / 1.2, lengths[-1] * 1.2)  # one length alone has no width
+      axes.set_xticks(lengths, [str(length) for length in lengths])
+      axes.set(xlabel='length')
+    axes.set(title=panel, ylabel=summary.unit)
+    _limit(axes, summary)
+  told = 'by length (dashed line: trained; bands: 95 %)' if lengths else 'by evaluation'
+  _finish(figure, told)
   return figure
 
 
-def _length_curve(axes, row: Row, style: dict) -> None:
-  points = [(length, value) for length, value in row.by_length.items() if value is not None]
+def _limit(axes, summary: Summary) -> None:
+  """From 0 to the best number, where there is one."""
+  best = summary.measure.best
+  if best is not None:
+    axes.set_ylim(-MARGIN * best, (1 + MARGIN) * best)
+
+
+def _length_curve(
+  axes, values: Mapping[Any, Interval | None], row: Row, style: dict[str, Any]
+) -> None:
+  points = [(length, value) for length, value in values.items() if value is not None]
   if not points:
     return
   x, y = [length for length, _ in points], [value for _, value in points]
   axes.plot(x, [value.mean for value in y], 'o', ms=4, label=row.scheme, **style)
-  if not any(math.isnan(value.low) for value in y):
+  if style['ls'] and not any(math.isnan(value.low) for value in y):
     low, high = [value.low for value in y], [value.high for value in y]
     axes.fill_between(x, low, high, color=style['color'], alpha=0.12, lw=0)
 
@@ -136,10 +163,9 @@ def _cost(summary: Summary):
         _point(axes, row, name, scale, styles[row.scheme])
       axes.set(xlabel=label)
       axes.locator_params(axis='x', nbins=4)
-      if summary.exact:
-        axes.set_ylim(-3, 103)
+      _limit(axes, summary)
     line[0].set(title=panel, ylabel=summary.unit)
-  _finish(figure, 'unseen lengths')
+  _finish(figure, 'unseen')
   return figure
 
 

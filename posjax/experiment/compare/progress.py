@@ -9,6 +9,7 @@ from rich.progress import BarColumn, Progress, TextColumn
 
 from posjax.experiment.compare.cell import steps_done
 from posjax.experiment.compare.grid import Cell
+from posjax.experiment.compare.lines import headline, judged, label
 from posjax.experiment.compare.pool import Ended
 
 
@@ -91,11 +92,9 @@ def _named(cell: Cell) -> str:
 def _how(row: Mapping[str, Any]) -> str:
   if 'error' in row:
     return f'failed: {row["error"]}'
-  shown = [
-    '-' if score['loss'] is None else f'{100 * score["accuracy"]:.1f} %'
-    if row['exact'] else f'{score["loss"]:.3f}'
-    for score in row['scores']
-  ]  # fmt: skip
-  unit = 'right' if row['exact'] else row['unit']
-  lengths = ', '.join(str(score['length']) for score in row['scores'])
-  return f'{", ".join(shown)} {unit} at {lengths}, in {row["seconds"]:.0f} s'
+  name, metric = headline(row)
+  numbers = [row['scores'][each].get(name) for each in judged(row)]
+  digits = 1 if metric['best'] is not None else 3
+  shown = ', '.join('-' if x is None else f'{metric["scale"] * x:.{digits}f}' for x in numbers)
+  where = ', '.join(label(row, each) for each in judged(row))
+  return f'{shown} {metric["unit"]} at {where}, in {row["seconds"]:.0f} s'

@@ -10,6 +10,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import IO, Any
 
+from posjax.experiment.compare.lines import current
+
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)  # the disk, the quota, the largest file
 
 
@@ -51,9 +53,9 @@ def lock(path: Path, patience: float = 3.0) -> IO[str]:
 
 
 def read(folder: Path) -> dict[str, dict[str, Any]]:
-  """What ended, by cell: the last line of each, of all hosts; what a kill cut short is left out.
+  """The lines of cells that ended, the last one of each; a line that a kill cut short is left out.
 
-  A line of success stays, whatever failed later.
+  A line of success stays, whatever failed later. Lines of earlier versions are converted.
 
   Raises:
     ValueError: if a whole line is no result.
@@ -70,7 +72,7 @@ def read(folder: Path) -> dict[str, dict[str, Any]]:
           'out to have it run again.'
         ) from None
       if not failed or 'error' in found.get(name, row):
-        found[name] = row
+        found[name] = current(row)
   return found
 
 

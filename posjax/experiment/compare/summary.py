@@ -1,27 +1,30 @@
-"""What a grid says: a row for each scheme and axis value, over its seeds."""
+"""The summary of a grid: a row for each scheme and axis value, over its seeds."""
 
+import functools
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from ml_collections import ConfigDict
 
 from posjax.experiment.compare.grid import Cell
+from posjax.experiment.compare.lines import Line, headline, judged, label
 from posjax.experiment.compare.statistics import Interval, interval, verdict
 
-Result = Mapping[str, Any]  # a line of results.jsonl
-
-
-QUALITIES = {'answers': 'accuracy', 'tokens': 'token_accuracy'}  # the number of a score
+OLDER = {'answers': 'accuracy', 'tokens': 'token_accuracy'}  # what configs call two metrics
 
 
 class Rules(NamedTuple):
   """How runs are judged: the section `compare` of a config.
 
   Attributes:
-    quality: of tasks of whole answers: 'answers', the share of whole answers that are right, or
-      'tokens', that of their tokens. Other tasks are judged by their loss.
-    learned_accuracy: of the quality, in (0, 1]: such tasks are learned from there on.
-    learned_share: of an untrained model's loss, in (0, 1]: other tasks are learned once it is gone.
+    quality: the metric by which runs are compared, one of the headline evaluation; '' is its first.
+      'answers', the share of whole answers that are right, and 'tokens', that of their tokens, are
+      other words for `accuracy` and `token_accuracy` where the headline is such a share; other
+      tasks, as ever, are compared by their first metric with either word.
+    learned_accuracy: in (0, 1]: where a metric has a best number, a run has learned once it reaches
+      this share of it.
+    learned_share: of an untrained model's number, in (0, 1]: where a metric has no best number, as
+      a loss, a run has learned once this share is gone.
   """
 
   quality: str
@@ -34,26 +37,64 @@ class Rules(NamedTuple):
     Raises:
       ValueError: if one is out of its range.
     """
-    if self.quality not in QUALITIES:
-      raise ValueError(
-        f'compare.quality must be one of {", ".join(QUALITIES)}, but got {self.quality!r}.'
-      )
     for name in ('learned_accuracy', 'learned_share'):
       if not 0 < getattr(self, name) <= 1:
         raise ValueError(f'compare.{name} must be in (0, 1], but got {getattr(self, name)}.')
     return self
 
 
+class Measure(NamedTuple):
+  """The metric of a comparison; its numbers are as shown, multiplied by `scale`.
+
+  Attributes:
+    name: of the metric.
+    unit: as it is shown.
+    higher: whether higher numbers are better.
+    best: the best number, as shown; None for a loss.
+    scale: of the numbers in a line.
+  """
+
+  name: str
+  unit: str
+  higher: bool
+  best: float | None
+  scale: float
+
+
+def measure(line: Line, rules: Rules) -> Measure:
+  """The metric by which a line is judged.
+
+  Raises:
+    ValueError: if the line has none of that name, or one that says nothing about what has learned.
+  """
+  metrics = next(iter(line['evaluations'].values()))['metrics']
+  first, _ = headline(line)
+  name = rules.quality or first
+  if name in OLDER and name not in metrics:
+    name = OLDER[name] if first in OLDER.values() else first
+  if name not in metrics:
+    raise ValueError(
+      f'compare.quality must be one of {", ".join(metrics)}, or nothing, but got {rules.quality!r}.'
+    )
+  unit, higher, best, scale = (metrics[name][key] for key in ('unit', 'higher', 'best', 'scale'))
+  if higher and best is None:
+    raise ValueError(
+      f'compare.quality must be a loss or have a best number, by which to see what has learned, '
+      f'but {name!r} is higher when better and has none.'
+    )
+  return Measure(name, unit, higher, None if best is None else scale * best, scale)
+
+
 class Judged(NamedTuple):
-  """What one finished cell says.
+  """The judgement of one finished cell.
 
   Attributes:
     seed: of the run.
-    learned: whether it has learned its own training lengths.
+    learned: whether it has learned what it was trained on.
     trained: quality there.
-    unseen: mean quality over longer lengths; None if there is none at some length.
-    by_length: quality by length; None where there is none.
-    why: why there is none, by length.
+    unseen: mean quality of the unseen evaluations; None if one of them has none.
+    by_evaluation: quality of each evaluation; None where there is none.
+    why: why there is none, by evaluation.
     result: its line.
   """
 
@@ -61,9 +102,9 @@ class Judged(NamedTuple):
   learned: bool
   trained: float | None
   unseen: float | None
-  by_length: dict[int, float | None]
-  why: dict[int, str]
-  result: Result
+  by_evaluation: dict[str, float | None]
+  why: dict[str, str]
+  result: Line
 
 
 class Row(NamedTuple):
@@ -75,10 +116,11 @@ class Row(NamedTuple):
     cells: those that finished.
     failed: error by seed.
     missing: how many have not ended.
-    learned: how many of the finished ones have learned their training lengths.
-    trained: quality at the training lengths, of all that finished.
-    unseen: mean quality over longer lengths.
-    by_length: quality by length.
+    learned: how many of the finished ones have learned what they were trained on.
+    trained: quality there, of all that finished.
+    unseen: mean quality over the unseen evaluations.
+    step: what one answer is worth in that mean; 0 for a loss.
+    by_evaluation: quality by evaluation.
     difference: to the baseline in `unseen`, over seeds that learned in both.
     verdict: 'above', 'below' or 'unresolved'; '' where nothing is compared.
     note: why there is no number, or no comparison.
@@ -92,7 +134,8 @@ class Row(NamedTuple):
   learned: int
   trained: Interval | None
   unseen: Interval | None
-  by_length: dict[int, Interval | None]
+  step: float
+  by_evaluation: dict[str, Interval | None]
   difference: Interval | None
   verdict: str
   note: str
@@ -107,6 +150,15 @@ class Row(NamedTuple):
     """The scheme, and its axis values."""
     return ', '.join(filter(None, (self.scheme, self.panel)))
 
+  @property
+  def by_length(self) -> dict[int, Interval | None]:
+    """Quality by length, of the evaluations that have one."""
+    if not self.cells:
+      return {}
+    described = {n: each for cell in self.cells for n, each in cell.result['evaluations'].items()}
+    lengths = {name: described[name]['length'] for name in self.by_evaluation}
+    return {n: self.by_evaluation[name] for name, n in lengths.items() if n is not None}
+
 
 class Summary(NamedTuple):
   """All rows, and how to read them.
@@ -114,21 +166,26 @@ class Summary(NamedTuple):
   Attributes:
     rows: in the grid's order.
     baseline: the scheme that the others are compared with.
-    exact: whether quality is a percentage of what is right; a loss in `unit` otherwise.
-    unit: of quality.
+    measure: what quality is.
     learned: what it takes to have learned, in words.
+    evaluations: those that enter the means, by name, each with the heading of its column.
   """
 
   rows: tuple[Row, ...]
   baseline: str
-  exact: bool
-  unit: str
+  measure: Measure
   learned: str
+  evaluations: dict[str, str]
+
+  @property
+  def unit(self) -> str:
+    """The unit of quality."""
+    return self.measure.unit
 
 
 def summarize(
   cells: Sequence[Cell],
-  results: Mapping[str, Result],
+  results: Mapping[str, Line],
   baseline: str,
   rules: Rules,
 ) -> Summary | None:
@@ -139,6 +196,9 @@ def summarize(
     results: what ended, by cell.
     baseline: a scheme of the grid.
     rules: what quality is, and when a run has learned.
+
+  Raises:
+    ValueError: if the runs have no metric of that name.
   """
   finished = [results[cell.id] for cell in cells if 'scores' in results.get(cell.id, ())]
   if not finished:
@@ -146,14 +206,16 @@ def summarize(
   groups = {}
   for cell in cells:
     groups.setdefault((cell.scheme, str(cell.axes)), []).append(cell)
-  exact = finished[0]['exact']
+  what = measure(finished[0], rules)
   rows = {key: _row(group, results, rules) for key, group in groups.items()}
-  rows = [_compared(row, rows[baseline, str(row.axes)], baseline, exact) for row in rows.values()]
-  unit = f'% of {rules.quality} right' if exact else finished[0]['unit']
-  return Summary(tuple(rows), baseline, exact, unit, _threshold(finished[0], rules))
+  rows = [
+    _compared(row, rows[baseline, str(row.axes)], baseline, what.higher) for row in rows.values()
+  ]
+  found = _evaluations(finished, what.name)
+  return Summary(tuple(rows), baseline, what, _threshold(finished[0], what, rules), found)
 
 
-def summarize_lines(results: Mapping[str, Result], baseline: str, rules: Rules) -> Summary | None:
+def summarize_lines(results: Mapping[str, Line], baseline: str, rules: Rules) -> Summary | None:
   """As `summarize`, of all runs in a results.jsonl, whatever commands they came from.
 
   Args:
@@ -168,40 +230,68 @@ def summarize_lines(results: Mapping[str, Result], baseline: str, rules: Rules) 
   return summarize(cells, results, baseline, rules)
 
 
-def _threshold(result: Result, rules: Rules) -> str:
-  if result['exact']:
-    where = 'of training length' if _in_training(result) is None else 'to training texts'
-    return f'at least {100 * rules.learned_accuracy:g} % of the {rules.quality} {where}'
-  return f'at least {100 * rules.learned_share:g} % of the untrained loss gone at training length'
+def _evaluations(lines: Sequence[Line], metric: str) -> dict[str, str]:
+  """The evaluations of all lines that have the metric, by length where they have one."""
+  found = {
+    name: (line['evaluations'][name]['length'], label(line, name))
+    for line in lines
+    for name in judged(line)
+    if metric in line['scores'][name]
+  }
+  order = sorted(found, key=lambda name: (found[name][0] is None, found[name][0] or 0))
+  return {name: found[name][1] for name in order}
 
 
-def judge(result: Result, seed: int, rules: Rules) -> Judged:
-  """Reads a line of results.jsonl. The first length is the longest trained one."""
-  exact, scores = result['exact'], result['scores']
-  quality = {score['length']: _quality(score, exact, rules) for score in scores}
-  longest = scores[0]['length']
-  trained = _mean([quality[length] for length in quality if length <= longest])
-  unseen = [quality[length] for length in quality if length > longest]
-  if trained is None:
-    learned = False
-  elif exact:
-    known = _in_training(result)
-    learned = (trained if known is None else known) >= 100 * rules.learned_accuracy
-  else:
-    learned = 1 - trained / result['untrained'] >= rules.learned_share
-  why = {score['length']: score['why'] for score in scores if score['why']}
-  return Judged(seed, learned, trained, _mean(unseen or [trained]), quality, why, result)
+def _threshold(line: Line, what: Measure, rules: Rules) -> str:
+  where = 'in evaluations like the training data'
+  if _values(line, what, 'training rows'):
+    where = 'in rows of the training data'
+  if what.best is not None:
+    return f'at least {rules.learned_accuracy * what.best:g} {what.unit} {where}'
+  share = f'{100 * rules.learned_share:g} %'
+  return f'at least {share} of the untrained {what.name.replace("_", " ")} gone {where}'
 
 
-def _in_training(result: Result) -> float | None:
-  """Right answers to rows of the training itself, in percent; None where those are not asked."""
-  share = result['scores'][0].get('training_accuracy')
-  return None if share is None else 100 * share
+def judge(line: Line, seed: int, rules: Rules) -> Judged:
+  """Reads a line of results.jsonl.
+
+  Raises:
+    ValueError: as `measure`, or if an untrained loss is asked for that the line does not have.
+  """
+  what = measure(line, rules)
+  quality = {
+    name: value
+    for role in ('trained', 'unseen')
+    for name, value in _values(line, what, role).items()
+  }
+  trained = _mean(list(_values(line, what, 'trained').values()))
+  unseen = list(_values(line, what, 'unseen').values())
+  again = list(_values(line, what, 'training rows').values())
+  known = _mean(again) if again else trained
+  learned = trained is not None and known is not None and _learned(line, known, what, rules)
+  why = {name: line['scores'][name]['why'] for name in quality if line['scores'][name]['why']}
+  return Judged(seed, learned, trained, _mean(unseen or [trained]), quality, why, line)
 
 
-def _quality(score: Mapping[str, Any], exact: bool, rules: Rules) -> float | None:
-  value = score[QUALITIES[rules.quality] if exact else 'loss']
-  return None if value is None else 100 * value if exact else value
+def _values(line: Line, what: Measure, role: str) -> dict[str, float | None]:
+  """The metric, as shown, of the evaluations with a role that have it."""
+  return {
+    name: None if scores[what.name] is None else what.scale * scores[what.name]
+    for name, scores in line['scores'].items()
+    if line['evaluations'][name]['role'] == role and what.name in scores
+  }
+
+
+def _learned(line: Line, value: float, what: Measure, rules: Rules) -> bool:
+  if what.best is not None:
+    return value >= what.best * rules.learned_accuracy
+  before = line['untrained'].get(what.name)
+  if before is None:
+    raise ValueError(
+      f'compare.quality must be a metric with an untrained number to compare with, but a line of '
+      f'results.jsonl has none for {what.name!r}.'
+    )
+  return 1 - value / (what.scale * before) >= rules.learned_share
 
 
 def _mean(values: Sequence[float | None]) -> float | None:
@@ -209,52 +299,60 @@ def _mean(values: Sequence[float | None]) -> float | None:
   return sum(known) / len(known) if values and len(known) == len(values) else None
 
 
-def _row(group: Sequence[Cell], results: Mapping[str, Result], rules: Rules) -> Row:
+def _row(group: Sequence[Cell], results: Mapping[str, Line], rules: Rules) -> Row:
   ended = {cell.seed: results[cell.id] for cell in group if cell.id in results}
   failed = {seed: row['error'] for seed, row in ended.items() if 'error' in row}
-  judged = tuple(judge(row, seed, rules) for seed, row in ended.items() if seed not in failed)
-  good = [each for each in judged if each.learned]
-  lengths = judged[0].by_length if judged else ()
+  cells = tuple(judge(row, seed, rules) for seed, row in ended.items() if seed not in failed)
+  good = [each for each in cells if each.learned]
+  names = dict.fromkeys(name for each in cells for name in each.by_evaluation)
+  step = functools.partial(_step, rules=rules)
   return Row(
     scheme=group[0].scheme,
     axes=group[0].axes,
-    cells=judged,
+    cells=cells,
     failed=failed,
     missing=len(group) - len(ended),
     learned=len(good),
-    trained=_over([each.trained for each in judged], _step(judged, unseen=False)),
-    unseen=_over([each.unseen for each in good], _step(good, unseen=True)),
-    by_length={
-      length: _over([each.by_length[length] for each in good], _step(good, length=length))
-      for length in lengths
+    trained=_over([each.trained for each in cells], step(cells, role='trained')),
+    unseen=_over([each.unseen for each in good], step(good, role='unseen')),
+    step=step(cells, role='unseen'),
+    by_evaluation={
+      name: _over([each.by_evaluation.get(name) for each in good], step(good, name=name))
+      for name in names
     },
     difference=None,
     verdict='',
-    note=_note(judged, good, failed),
+    note=_note(cells, good, failed),
   )
 
 
-def _note(judged, good, failed) -> str:
+def _note(cells, good, failed) -> str:
   if failed:
     return f'failed: {next(iter(failed.values()))}'
-  if judged and not good:
-    return 'has not learned its training lengths'
-  why = {length: word for each in good for length, word in each.why.items()}
+  if cells and not good:
+    return 'has not learned what it was trained on'
+  why = {label(each.result, name): word for each in good for name, word in each.why.items()}
   if why:
-    return f'no answer at {", ".join(map(str, why))}: {next(iter(why.values()))}'
+    return f'no answer at {", ".join(why)}: {next(iter(why.values()))}'
   return ''
 
 
-def _step(judged: Sequence[Judged], *, unseen: bool = False, length: int | None = None) -> float:
-  """What one answer is worth, in percent; 0 for a loss."""
-  if not judged or not judged[0].result['exact']:
+def _step(
+  cells: Sequence[Judged], *, rules: Rules, role: str | None = None, name: str | None = None
+) -> float:
+  """How much one answer moves one evaluation, or the mean over those with a role.
+
+  0 for a loss.
+  """
+  cell = next((each for each in cells if name in (None, *each.by_evaluation)), None)
+  best = None if cell is None else measure(cell.result, rules).best
+  if cell is None or best is None:
     return 0.0
-  scores = judged[0].result['scores']
-  longest = scores[0]['length']
-  chosen = [s for s in scores if (s['length'] > longest) == unseen] or scores
-  if length is not None:
-    chosen = [s for s in scores if s['length'] == length]
-  return 100 / sum(score['answers'] for score in chosen)
+  line = cell.result
+  chosen = [name] if name else list(cell.by_evaluation)
+  there = [one for one in chosen if role in (None, line['evaluations'][one]['role'])]
+  counted = sum(line['scores'][one]['counted'] for one in there or chosen)
+  return best / counted if counted else 0.0
 
 
 def _over(values: Sequence[float | None], step: float) -> Interval | None:
@@ -262,7 +360,7 @@ def _over(values: Sequence[float | None], step: float) -> Interval | None:
   return interval(known, step) if values and len(known) == len(values) else None
 
 
-def _compared(row: Row, base: Row, baseline: str, exact: bool) -> Row:
+def _compared(row: Row, base: Row, baseline: str, higher: bool) -> Row:
   """A row with its difference to the baseline's, over seeds that learned in both."""
   if row.scheme == baseline:
     return row
@@ -273,5 +371,5 @@ def _compared(row: Row, base: Row, baseline: str, exact: bool) -> Row:
   pairs = [value - theirs[seed] for seed, value in mine.items() if seed in theirs]
   if not pairs:
     return row._replace(note=row.note or 'the baseline has no run of the same seed to compare with')
-  difference = interval(pairs, _step(row.cells, unseen=True))
-  return row._replace(difference=difference, verdict=verdict(difference, exact))
+  difference = interval(pairs, row.step)
+  return row._replace(difference=difference, verdict=verdict(difference, higher))

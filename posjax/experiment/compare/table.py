@@ -31,7 +31,7 @@ def print_tables(summary: Summary) -> None:
   console = Console()
   if not console.is_terminal:
     console = Console(width=200)  # a file has no width, and a cut table no use
-  for table in (_quality(summary), _lengths(summary), _costs(summary)):
+  for table in (_quality(summary), _evaluations(summary), _costs(summary)):
     console.print(table)
   for line in captions(summary):
     console.print(line, markup=False, highlight=False)
@@ -42,11 +42,11 @@ def print_tables(summary: Summary) -> None:
 
 def captions(summary: Summary) -> list[str]:
   """How the numbers are to be read, in sentences."""
-  better = 'higher' if summary.exact else 'lower'
+  better = 'higher' if summary.measure.higher else 'lower'
   return [
-    f'Quality is {summary.unit}, {better} is better; unseen: the mean over lengths beyond the '
-    f'training length. Brackets: {100 * LEVEL:g} % intervals over seeds (Student), no '
-    'narrower than a spread of one answer allows.',
+    f'Quality is {summary.unit}, {better} is better; unseen: the mean over evaluations beyond the '
+    f'training data, such as longer ones. Brackets: {100 * LEVEL:g} % intervals over seeds '
+    '(Student), no narrower than a spread of one answer allows.',
     f'Learned: {summary.learned}. Runs that have not are marked *, and enter only the column '
     '"trained".',
     f'Differences are to {summary.baseline}, over equal seeds. Above: surely better; below: surely '
@@ -100,16 +100,15 @@ def _quality(summary: Summary) -> Table:
   return table
 
 
-def _lengths(summary: Summary) -> Table:
-  table, axes = _named('By length', summary)
-  lengths = sorted({length for row in summary.rows for length in row.by_length})
-  for length in lengths:
-    table.add_column(str(length), justify='right')
+def _evaluations(summary: Summary) -> Table:
+  table, axes = _named('By length or evaluation', summary)
+  for heading in summary.evaluations.values():
+    table.add_column(escape(heading), justify='right')
   for row in summary.rows:
     table.add_row(
       escape(row.scheme),
       *(escape(str(row.axes[key])) for key in axes),
-      *(escape(shown(row.by_length.get(length))) for length in lengths),
+      *(escape(shown(row.by_evaluation.get(name))) for name in summary.evaluations),
     )
   return table
 

@@ -23,7 +23,7 @@ from posjax.experiment.compare.results import FULL
 
 
 def order(config: Any, folder: Path, programs: Path) -> str:
-  """What a worker is told, as one line."""
+  """An order for a worker, as one line."""
   value = {'folder': str(folder), 'programs': str(programs)}
   return json.dumps({**value, 'config': base64.b64encode(pickle.dumps(config)).decode()})
 

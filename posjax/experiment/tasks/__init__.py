@@ -1,107 +1,199 @@
 """Tasks: one file each, with a function `task(...)` last. The folder is the registry.
 
-A task names its data, its model, its loss, its metrics, and what a trained model can be asked.
+A task is everything that a run needs to know about one experiment: its data, its model, its loss,
+how it is evaluated, and what a trained model can be asked. The records of this module are the whole
+contract; nothing outside a task's own file, its data and its model reads what its batches hold.
+CONTRIBUTING.md, "Adding a task", goes through them with an example.
 """
 
 import difflib
 import importlib
 import pkgutil
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 from flax import nnx
-from jaxtyping import Array, Float
 
 from posjax.scheme import PRNGKey
 
-Batch = Mapping[str, Any]  # arrays [B, T] or [B]
+if TYPE_CHECKING:
+  from rich.text import Text
+
+Batch = Mapping[str, Any]  # arrays whose first axis is the row, as [B, T] or [B]
+Arrays = Mapping[str, np.ndarray]  # what a prediction returned, with the same rows
+Role = Literal['trained', 'unseen', 'training rows', 'other']
+
+TOKENS = 'tokens'  # the entry of a batch that says how many tokens each of its rows holds
 
 
-class Losses(NamedTuple):
-  """What a batch says about a model, before any average.
+class Metric(NamedTuple):
+  """One number that an evaluation reports, or a small array for a picture.
 
-  Where a row has one answer, T is 1.
+  `update` sees one batch at a time, and `finish` sees what all batches add up to: a metric of the
+  whole corpus returns lists of sentences from `update`, and scores them in `finish`.
 
   Attributes:
-    loss: nats per token.
-    weights: 1 where a token counts, 0 where it does not.
-    correct: 1 where the most likely token is the right one.
-    past: what the model remembers after the batch, where the batch has a `past`.
+    update: `(arrays, batch) -> sums`, in NumPy on the host. Sums are anything that can be added
+      with `+`: numbers, arrays, lists, Counters; tuples and dictionaries of them are added part by
+      part.
+    finish: `(sums) -> number`; or, where `array` is set, a NumPy array [N].
+    unit: how the number is called in tables, in full, such as 'bits per byte' or '% of tags right'.
+    higher: whether higher numbers are better.
+    best: the best number there can be, as 1 for a share; None for a loss, which has no natural
+      threshold from which on a model has learned.
+    scale: what the number is multiplied by where it is shown, as 100 for a share in percent.
+    digits: how many are shown behind the point.
+    array: whether `finish` returns an array, which is drawn and not compared.
   """
 
-  loss: Float[Array, 'B T']
-  weights: Float[Array, 'B T']
-  correct: Float[Array, 'B T']
-  past: Any = None
+  update: Callable[[Arrays, Batch], Any]
+  finish: Callable[[Any], Any]
+  unit: str
+  higher: bool
+  best: float | None = None
+  scale: float = 1.0
+  digits: int = 3
+  array: bool = False
 
 
-class Recurrence(NamedTuple):
-  """What a task adds whose model remembers: batches are then segments of streams, in order.
+class Evaluation(NamedTuple):
+  """One set of batches on which a model is judged, and how.
 
-  The `losses` find in `batch['past']` what is remembered, and return what is after the batch.
+  `predict` runs on the devices and is compiled once for each shape of a batch; its arrays come to
+  the host whole, without the rows that were added to fill up the devices. The metrics then read
+  them beside the batch. Evaluations that share one `predict` function share its programs.
 
   Attributes:
-    start: `() -> past`: nothing remembered yet, of the streams to train on.
-    start_at: `(rows, length) -> past`: the same for `eval_batches(length)` of so many rows.
-    model_at: `(length) -> (rngs) -> model`, the model that is scored at an evaluation length, with
-      the parameters of the trained one.
-    furthest: the largest position in a stream to train on.
+    name: under which results are stored; no two evaluations of a task share one.
+    batches: `() -> iterable` of batches, the same ones every time, whole on every host.
+    predict: `(model, batch, state, key) -> (arrays, state)`, in JAX. Arrays have a row for each row
+      of the batch; one that holds NaN says that the model has no answer, as beyond a table of its
+      scheme, and the evaluation then has no numbers. `state` is what `start` returned for the first
+      batch, and what the batch before left for the others; None where there is no `start`.
+    metrics: by name; the first one is the number by which the evaluation is judged.
+    counted: `(arrays, batch) ->` how many answers, or tokens, the first metric is a mean over.
+    role: 'trained' for what resembles the training data, such as held-out rows of the training
+      length; 'unseen' for what goes beyond it, such as longer rows; 'training rows' for rows of the
+      training data itself, by which a comparison sees whether a model has learned them; 'other'
+      for what is shown and enters no mean, such as another way to decode the same rows.
+    length: of its rows, as the task counts it, for curves by length; None where that means nothing.
+    series: the curve to which the length belongs; '' is the main one.
+    during: whether it also runs every `eval_every` steps, and not at the end of a run alone.
+    model: `(rngs) -> model`, another structure for the same parameters, such as one whose layers
+      have a window; None is the model that was trained.
+    start: `(rows) -> state` before the first batch, where a model remembers.
+  """
+
+  name: str
+  batches: Callable[[], Iterable[Batch]]
+  predict: Callable[[Any, Batch, Any, PRNGKey], tuple[Any, Any]]
+  metrics: Mapping[str, Metric]
+  counted: Callable[[Arrays, Batch], int]
+  role: Role = 'trained'
+  length: int | None = None
+  series: str = ''
+  during: bool = False
+  model: Callable[[nnx.Rngs], nnx.Module] | None = None
+  start: Callable[[int], Any] | None = None
+
+
+class Unit(NamedTuple):
+  """How a training loss is shown: `factor * loss`, with a name such as 'bits per byte'."""
+
+  name: str
+  factor: float = 1.0
+
+
+class Answer(NamedTuple):
+  """The answer of a trained model to one text.
+
+  Attributes:
+    plain: for a file or a pipe.
+    styled: for a terminal; None shows `plain` there, too.
+    pictures: by name, functions that draw on a `matplotlib.figure.Figure`, or on a part of one.
+  """
+
+  plain: str
+  styled: 'Text | None' = None
+  pictures: Mapping[str, Callable[[Any], None]] = MappingProxyType({})
+
+
+class Example(NamedTuple):
+  """A text that a run asks at its end, and the right answer, where there is one."""
+
+  text: str
+  right: str | None = None
+
+
+class Ask(NamedTuple):
+  """How a trained model is asked, and examples of what.
+
+  Attributes:
+    answer: `(model, texts, key) -> answers`, one for each text, all texts in one batch. It raises
+      ValueError for a text that it cannot read.
+    examples: what a run asks at its end.
+  """
+
+  answer: Callable[[Any, Sequence[str], PRNGKey], list[Answer]]
+  examples: tuple[Example, ...]
+
+
+class Memory(NamedTuple):
+  """The state that goes from one training batch to the next; checkpoints hold it, too.
+
+  Attributes:
+    start: `() -> state` before the first training batch, of all hosts together.
+    furthest: `(batch) ->` the same batch at the largest positions that training will reach: a run
+      checks before its first step that the model takes them.
   """
 
   start: Callable[[], Any]
-  start_at: Callable[[int, int], Any]
-  model_at: Callable[[int], Callable[[nnx.Rngs], nnx.Module]]
-  furthest: int
+  furthest: Callable[[Batch], Batch]
 
 
 class Task(NamedTuple):
-  """Data, model and judgement of one experiment.
+  """One experiment.
 
   Attributes:
-    facts: what the run should report about its data, by name.
+    facts: what a run reports about its data, by name.
     model: `(rngs) -> model`.
-    train_batches: `(shard_index, shard_count) -> grain.IterDataset` of batches.
-    losses: `(model, batch, ids_key, train_key) -> Losses`.
-    lengths: evaluation lengths; the first is the training length.
-    eval_batches: `(length) -> iterable` of batches of that length.
-    unit: the name of the headline number, as 'bits per byte'.
-    per_nat: what one nat per token is in that unit.
-    exact: whether whole answers are scored: a row is right if all its weighted tokens are.
-    sample: `(model, key) -> text`: something that a trained model says.
-    continued: `(model, batch, key) -> tokens [B, T]`, what a decoder says by itself in place of the
-      targets that count; None where that is not asked for.
-    windowed: the same model, but every layer of it attends to the last tokens only, as many as a
-      training row has; None where that is not asked for.
-    learned_batches: `() -> iterable` of batches of training rows, whose right answers say whether a
-      model has learned; None where those of the first length do.
-    restated: the headline number in other units, by name: functions of it, such as perplexity.
-    vocabulary: what its tokens are, as JSON, where the task learned that from its data: the work
-      folder keeps it, and a run that goes on there gives it back as the argument `vocabulary`.
-    ask: `(model, text, key) -> text`: what a trained model says to a text; None where it cannot be
-      asked.
-    recurrence: how its model remembers; None where it does not. The lengths are then how many
-      tokens each one sees in a layer, itself included.
+    train_batches: `(shard_index, shard_count) -> grain.IterDataset` of batches. Where a batch has
+      an entry 'tokens' [B], a run's tokens per second are counted by it (see `count_tokens`).
+    loss: `(model, batch, state, ids_key, train_key) -> (number, state)`: the number that training
+      minimizes, and what the model remembers after the batch. `ids_key` is the random key of place
+      0, `train_key` that of dropout, None where nothing is dropped.
+    unit: how the loss is shown.
+    evaluations: the first one is the headline of reports and comparisons.
+    ask: what a trained model can be asked; None where it cannot be.
+    vocabulary: what the tokens are, as JSON, where the task learned that from its data: the work
+      folder keeps it, and a run that goes on there passes it as the argument `vocabulary`.
+    memory: what the model remembers between training batches; None where it remembers nothing, and
+      `state` is then None everywhere.
   """
 
   facts: Mapping[str, str]
   model: Callable[[nnx.Rngs], nnx.Module]
   train_batches: Callable[[int, int], Any]
-  losses: Callable[[Any, Batch, PRNGKey | None, PRNGKey | None], Losses]
-  lengths: tuple[int, ...]
-  eval_batches: Callable[[int], Iterable[Batch]]
-  unit: str
-  per_nat: float
-  exact: bool
-  sample: Callable[[Any, PRNGKey], str]
-  continued: Callable[[Any, Batch, PRNGKey], np.ndarray] | None = None
-  windowed: Callable[[nnx.Rngs], nnx.Module] | None = None
-  learned_batches: Callable[[], Iterable[Batch]] | None = None
-  restated: Mapping[str, Callable[[float], float]] = MappingProxyType({})
+  loss: Callable[[Any, Batch, Any, PRNGKey | None, PRNGKey | None], tuple[Any, Any]]
+  unit: Unit
+  evaluations: tuple[Evaluation, ...]
+  ask: Ask | None = None
   vocabulary: Mapping[str, Any] | None = None
-  ask: Callable[[Any, str, PRNGKey], str] | None = None
-  recurrence: Recurrence | None = None
+  memory: Memory | None = None
+
+
+def count_tokens(batch: Batch) -> int:
+  """How many tokens a batch holds, for speeds.
+
+  Args:
+    batch: with an entry 'tokens', whole numbers [B], where its arrays have several shapes and only
+      their task can say. Without it, the tokens are as many as the largest array has numbers.
+  """
+  if TOKENS in batch:
+    return int(np.sum(batch[TOKENS]))
+  return max(int(np.size(array)) for array in batch.values())
 
 
 def names() -> tuple[str, ...]:
@@ -112,11 +204,34 @@ def names() -> tuple[str, ...]:
 def get_task(name: str) -> Callable[..., Task]:
   """The constructor of a task.
 
+  Args:
+    name: a file of this folder; or the path of any module with a function `task`, with points
+      between, such as 'my_project.tasks.parsing'.
+
   Raises:
     ValueError: if there is none of that name.
   """
+  if '.' in name:
+    return _imported(name)
   if name not in names():
     near = difflib.get_close_matches(name, names(), n=1)
     hint = f"; did you mean '{near[0]}'?" if near else '.'
-    raise ValueError(f"Unknown task '{name}'{hint} There are: {', '.join(names())}.")
+    raise ValueError(
+      f"Unknown task '{name}'{hint} There are: {', '.join(names())}; a task of your own is named "
+      "by the path of its module, as 'my_project.tasks.parsing'."
+    )
   return importlib.import_module(f'{__name__}.{name}').task
+
+
+def _imported(path: str) -> Callable[..., Task]:
+  try:
+    module = importlib.import_module(path)
+  except ModuleNotFoundError as error:
+    if error.name is None or not f'{path}.'.startswith(f'{error.name}.'):
+      raise  # the module is there, and what it imports is not
+    raise ValueError(
+      f"The task '{path}' should be a module that Python finds, but there is no '{error.name}'."
+    ) from None
+  if not callable(getattr(module, 'task', None)):
+    raise ValueError(f"The module '{path}' should have a function `task`, but it has none.")
+  return module.task

@@ -1,25 +1,28 @@
 """Labels of texts: the kind of a question, what a review thinks.
 
 Held-out texts are judged together, whatever their lengths: reported are the share of right labels
-and the loss, nats a text. Whether a model has learned is asked of training texts instead, as many
-as are held out.
+and the loss, nats a text, of the evaluation 'held out'. Whether a model has learned is asked of
+'training texts' instead, as many as are held out.
 """
 
 import functools
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-import optax
 from flax import nnx
+from rich.text import Text
 
+from posjax.experiment import metrics
 from posjax.experiment.data import labelled, words
 from posjax.experiment.data import vectors as word_vectors
-from posjax.experiment.data.labelled import Example, bucketed
+from posjax.experiment.data.labelled import Example as Labelled
+from posjax.experiment.data.labelled import bucketed
+from posjax.experiment.losses import Losses, cross_entropy
 from posjax.experiment.models.classifier import Classifier
-from posjax.experiment.tasks import Batch, Losses, Task
+from posjax.experiment.tasks import Answer, Ask, Batch, Evaluation, Example, Task, Unit
 from posjax.scheme import PRNGKey, Scheme
 
 
@@ -85,7 +88,9 @@ def task(
   }
   sizes = {'widths': widths, 'batch_size': batch_size}
   chosen = np.random.default_rng(0).permutation(len(train))[: len(held_out)]
-  learned = [train[i] for i in chosen]
+  again = [train[i] for i in chosen]
+  first = read.held_out[0]
+  shown = ' '.join(split[1][0][: widths[-1]])
   return Task(
     facts=facts,
     model=lambda rngs: Classifier(
@@ -94,20 +99,28 @@ def task(
     train_batches=lambda index, count: bucketed.batches(
       train, seed=seed, shard_index=index, shard_count=count, **sizes
     ),
-    losses=label_losses,
-    lengths=(widths[-1],),
-    eval_batches=lambda length: bucketed.in_order(held_out, **sizes),
-    unit='nats per text',
-    per_nat=1.0,
-    exact=True,
-    sample=functools.partial(_sample, coder, read.held_out[0]),
-    learned_batches=lambda: bucketed.in_order(learned, **sizes),
-    ask=functools.partial(answer, coder),
+    loss=mean_label_loss,
+    unit=Unit('nats per text'),
+    evaluations=(
+      evaluation('held out', lambda: bucketed.in_order(held_out, **sizes), during=True),
+      evaluation('training texts', lambda: bucketed.in_order(again, **sizes), role='training rows'),
+    ),
+    ask=Ask(functools.partial(answer, coder), (Example(shown, first.label),)),
   )
 
 
+def evaluation(name: str, batches: Callable[[], Iterable[Batch]], **changes) -> Evaluation:
+  """How texts are judged: the share of right labels, and the loss."""
+  measured = {
+    'accuracy': metrics.answer_accuracy(),
+    'loss': metrics.mean_loss('nats per text'),
+  }
+  judged = Evaluation(name, batches, predict_label, measured, metrics.count_answers)
+  return judged._replace(**changes)
+
+
 class Coder(NamedTuple):
-  """What turns texts into rows, and logits into labels."""
+  """Turns texts into rows of tokens, and logits into labels."""
 
   vocabulary: words.Words
   labels: tuple[str, ...]
@@ -130,35 +143,63 @@ def label_losses(
     train_key: random key of dropout; None evaluates.
   """
   logits = _logits(model, batch, ids_key, train_key)
-  loss = optax.softmax_cross_entropy_with_integer_labels(logits, batch['labels'][:, 0])[:, None]
-  correct = (logits.argmax(-1, keepdims=True) == batch['labels']).astype(jnp.float32)
-  weights = batch['weights']
-  return Losses(jnp.where(weights > 0, loss, 0), weights, correct)
+  return cross_entropy(logits[:, None], batch['labels'], batch['weights'])
 
 
-def answer(coder: Coder, model: nnx.Module, text: str, key: PRNGKey) -> str:
-  """Every label of a text with its probability, the likeliest first.
+def mean_label_loss(
+  model, batch: Batch, state: Any, ids_key: PRNGKey | None, train_key: PRNGKey | None
+) -> tuple[jax.Array, Any]:
+  """The mean of `label_losses`, as `Task.loss`."""
+  return label_losses(model, batch, ids_key, train_key).mean(), state
+
+
+def predict_label(
+  model, batch: Batch, state: Any, key: PRNGKey
+) -> tuple[dict[str, jax.Array], Any]:
+  """The arrays of `label_losses`, as `Evaluation.predict`."""
+  return label_losses(model, batch, key)._asdict(), state
+
+
+def answer(coder: Coder, model: nnx.Module, texts: Sequence[str], key: PRNGKey) -> list[Answer]:
+  """Every label of each text with its probability, the likeliest first, as `Ask.answer`.
 
   Args:
     coder: of the task.
     model: a trained `Classifier`.
-    text: a word or more.
+    texts: of a word or more each.
     key: random key of place 0.
 
   Raises:
-    ValueError: if the text has no word, or more than a row holds.
+    ValueError: if a text has no word, or more than a row holds.
   """
-  split = words.split(text)
-  if not 1 <= len(split) <= coder.widths[-1]:
-    raise ValueError(
-      f'A text should have 1 to {coder.widths[-1]} words, but has {len(split)}: {text[:40]!r}.'
-    )
-  width = next(width for width in coder.widths if width >= len(split))
-  batch = bucketed.batch([bucketed.Text(coder.numbers(split), 0)], width)
+  rows = [words.split(text) for text in texts]
+  for text, row in zip(texts, rows, strict=True):
+    if not 1 <= len(row) <= coder.widths[-1]:
+      raise ValueError(
+        f'A text should have 1 to {coder.widths[-1]} words, but has {len(row)}: {text[:40]!r}.'
+      )
+  width = next(width for width in coder.widths if width >= max(map(len, rows)))
+  batch = bucketed.batch([bucketed.Text(coder.numbers(row), 0) for row in rows], width)
   batch = {name: jnp.asarray(array) for name, array in batch.items()}
-  probabilities = np.asarray(jax.nn.softmax(_logits(model, batch, key, None)[0]))
-  best = sorted(zip(probabilities.tolist(), coder.labels, strict=True), reverse=True)
-  return ', '.join(f'{label} {probability:.1%}' for probability, label in best)
+  return [
+    _told(coder.labels, row)
+    for row in np.asarray(jax.nn.softmax(_logits(model, batch, key, None))).tolist()
+  ]
+
+
+def _told(labels: Sequence[str], probabilities: Sequence[float]) -> Answer:
+  """An answer in words, and as bars."""
+  best = sorted(zip(probabilities, labels, strict=True), reverse=True)
+  told = [f'{label} {probability:.1%}' for probability, label in best]
+
+  def draw(figure) -> None:
+    axes = figure.subplots()
+    axes.barh([label for _, label in best], [100 * probability for probability, _ in best])
+    axes.invert_yaxis()
+    axes.set(xlabel='probability, %', xlim=(0, 100))
+
+  styled = Text.assemble((told[0], 'bold'), ', '.join(['', *told[1:]]))
+  return Answer(', '.join(told), styled, {'probabilities': draw})
 
 
 def _logits(model, batch: Batch, ids_key, train_key):
@@ -172,16 +213,8 @@ def _logits(model, batch: Batch, ids_key, train_key):
   return logits.astype(jnp.float32)
 
 
-def _sample(coder: Coder, example: Example, model, key: PRNGKey) -> str:
-  """A held-out text, the model's answer, and the right one."""
-  shown = words.split(example.text)[: coder.widths[-1]]
-  lines = {'text': ' '.join(shown), 'answer': answer(coder, model, ' '.join(shown), key)}
-  lines['right'] = example.label
-  return '\n'.join(f'{name:8s} {line}' for name, line in lines.items())
-
-
 def _longer(
-  examples: Sequence[Example], split: Sequence[list[str]], longest: int, cut: bool
+  examples: Sequence[Labelled], split: Sequence[list[str]], longest: int, cut: bool
 ) -> int:
   """How many texts are longer than the widest row.
 

@@ -12,41 +12,36 @@ is lost to them. (Through several layers, what lies further back than L still ha
 
 With `memory`, the model reads streams of text in segments of L tokens and remembers
 (`recurrence.py`): lengths of evaluation are then what each token sees in a layer.
+
+Evaluations are called 'length 256' and, with a window, 'length 256, windowed'.
 """
 
 import functools
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from flax import nnx
+from rich.text import Text
 
 import posjax
+from posjax.experiment import losses, metrics, recurrence
 from posjax.experiment.data.text.corpus import Corpus, held_out_windows, named, read
 from posjax.experiment.data.text.pipeline import batches
 from posjax.experiment.data.text.streams import join
 from posjax.experiment.data.text.vocabulary import Vocabulary
 from posjax.experiment.generate import generate
-from posjax.experiment.losses import next_token
 from posjax.experiment.models.recurrent import RecurrentTransformer
 from posjax.experiment.models.transformer import Transformer
-from posjax.experiment.recurrence import (
-  Memory,
-  Streams,
-  check,
-  recurrence,
-  segments,
-  train_segments,
-)
-from posjax.experiment.tasks import Batch, Task
+from posjax.experiment.tasks import Answer, Ask, Batch, Evaluation, Example, Metric, Task, Unit
 from posjax.scheme import Scheme
 
 Stored = Mapping[str, Any]
 BIT = 1 / math.log(2)  # nats to bits
-UNITS = {'byte': ('bits per byte', BIT), 'character': ('bits per character', BIT)}
+UNITS = {'byte': Unit('bits per byte', BIT), 'character': Unit('bits per character', BIT)}
 
 
 def task(
@@ -105,20 +100,21 @@ def task(
       f'{model["window"]}.'
     )
   other = posjax.get(eval_scheme) if eval_scheme else None
-  remembers = Memory(memory, eval_segment, other)
-  check(remembers, model, eval_window, eval_lengths)
+  settings = recurrence.Settings(memory, eval_segment, other)
+  recurrence.check(settings, model, eval_window, eval_lengths)
   lengths = tuple(eval_lengths) or evaluation_lengths(length, eval_factors)
   corpus = read(data, tokens, vocab_size, vocabulary)
   spelling = corpus.vocabulary
   gap = spelling.encode(spelling.separator)
-  text = Streams(join(corpus.train, gap), join(corpus.held_out, gap)) if memory else None
-  if text is not None:
+  text = None
+  if memory:
+    text = recurrence.Streams(join(corpus.train, gap), join(corpus.held_out, gap))
     with named(data):
-      held_out = segments(text, eval_segment or length, batch_size, max(lengths), eval_tokens)
+      sizes = eval_segment or length, batch_size, max(lengths), eval_tokens
+      held_out = recurrence.segments(text, *sizes)
   else:
     held_out = held_out_windows(corpus, max(lengths), eval_tokens)
   scored = np.concatenate([counted(window) for window in held_out])
-  speak = functools.partial(say, spelling)
   prompt_tokens(spelling, prompt)  # what cannot be said at the end should fail here
 
   def train_batches(shard_index, shard_count):
@@ -127,33 +123,77 @@ def task(
     with named(data):
       return batches(corpus.train, **sizes, **shard, seed=seed, encode=np.asarray)
 
-  def eval_batches(each):
-    if text is not None:
-      return held_out
-    return cut(held_out, each, rows=max(batch_size * length // each, 1))
-
   def make(arguments, rngs, other=None):
     made = RecurrentTransformer if memory else Transformer
     return made(spelling.size, other or scheme, rngs=rngs, **arguments)
 
-  unit, per_nat = UNITS.get(spelling.unit, (f'nats per {spelling.unit}', 1.0))
+  unit = UNITS.get(spelling.unit, Unit(f'nats per {spelling.unit}'))
+  measured = numbers(spelling, scored, unit)
+
+  def judge(each: int, **changes) -> Evaluation:
+    if text is not None:
+      return evaluation(each, lengths[0], measured, lambda: held_out)._replace(
+        **recurrence.at_length(make, model, settings, each)
+      )
+    rows = max(batch_size * length // each, 1)
+    shorter = functools.partial(cut, held_out, each, rows)
+    return evaluation(each, lengths[0], measured, shorter)._replace(**changes)
+
+  remembered = None
+  if text is not None:
+    remembered = recurrence.memory_of(make, model, memory, text, length, batch_size)
+  windowed = {'model': lambda rngs: make({**model, 'window': length}, rngs)}
+  evaluations = [judge(each) for each in lengths]
+  for each in lengths if eval_window else ():
+    name = {'name': f'length {each}, windowed', 'series': 'windowed', 'role': 'other'}
+    evaluations.append(judge(each, **windowed, **name))
   return Task(
     facts=facts(corpus, scored),
     model=lambda rngs: make(model, rngs),
-    train_batches=train_segments(text, length, batch_size) if text else train_batches,
-    losses=next_token,
-    lengths=lengths,
-    eval_batches=eval_batches,
+    train_batches=recurrence.train_segments(text, length, batch_size) if text else train_batches,
+    loss=losses.mean_next_token,
     unit=unit,
-    per_nat=per_nat,
-    exact=False,
-    sample=lambda model, key: speak(model, prompt, sample_length, key),
-    windowed=(lambda rngs: make({**model, 'window': length}, rngs)) if eval_window else None,
-    restated=restated(spelling, scored),
+    evaluations=(evaluations[0]._replace(during=True), *evaluations[1:]),
+    ask=Ask(functools.partial(say, spelling, sample_length), (Example(prompt),)),
     vocabulary=spelling.stored,
-    ask=lambda model, text, key: speak(model, text, sample_length, key),
-    recurrence=recurrence(make, model, remembers, text, length, batch_size) if text else None,
+    memory=remembered,
   )
+
+
+def evaluation(
+  length: int, trained: int, measured: Mapping[str, Metric], batches: Callable[[], Iterable[Batch]]
+) -> Evaluation:
+  """Held-out tokens, each with a context of at most `length` tokens.
+
+  Args:
+    length: of the rows; or what each token sees in a layer.
+    trained: the length that stands for the training data, the first one.
+    measured: the metrics.
+    batches: of the tokens.
+  """
+  return Evaluation(
+    name=f'length {length}',
+    batches=batches,
+    predict=losses.predict_next_token,
+    metrics=measured,
+    counted=metrics.count_weights,
+    role='unseen' if length > trained else 'trained',
+    length=length,
+  )
+
+
+def numbers(made: Vocabulary, scored: np.ndarray, unit: Unit) -> dict[str, Metric]:
+  """The metrics of a text: the mean loss in its unit first, and the same in other units."""
+  others = {
+    name: metrics.mean_loss(name, unit.factor, restate)
+    for name, restate in restated(made, scored).items()
+  }
+  return {
+    'loss': metrics.mean_loss(*unit),
+    **others,
+    'accuracy': metrics.token_accuracy(),
+    'loss_by_position': metrics.loss_by_position(*unit),
+  }
 
 
 def counted(batch: Batch) -> np.ndarray:
@@ -162,7 +202,7 @@ def counted(batch: Batch) -> np.ndarray:
 
 
 def facts(corpus: Corpus, scored: np.ndarray) -> dict[str, str]:
-  """What a run says about its text, in tokens."""
+  """The facts that a run reports about its text, in tokens."""
   unit, cut = corpus.vocabulary.unit, corpus.vocabulary.cut
   unknown = '' if cut is None else f', {100 * (scored == cut).mean():.2g} % of which are <unk>'
   return {
@@ -180,7 +220,7 @@ def restated(made: Vocabulary, scored: np.ndarray) -> dict[str, Callable[[float]
 
   Where `<unk>` stands for what a model need not spell, nothing compares but perplexity.
   """
-  unit, per_nat = UNITS.get(made.unit, ('', 1.0))
+  unit, per_nat = UNITS.get(made.unit, Unit(''))
   others: dict[str, Callable[[float], float]] = {} if unit else {'perplexity': perplexity}
   if made.cut is not None or made.unit == 'byte':  # whose bytes may be no text
     return others
@@ -239,10 +279,32 @@ def prompt_tokens(made: Vocabulary, prompt: str) -> np.ndarray:
   return tokens
 
 
-def say(made: Vocabulary, model: nnx.Module, prompt: str, length: int, key: jax.Array) -> str:
-  """The prompt, continued by `length` sampled tokens; what is not UTF-8 is shown as a mark."""
-  tokens = prompt_tokens(made, prompt)
-  said = generate(model, jnp.asarray(tokens[None], jnp.int32), length, key)
-  known = [token for token in said[0].tolist() if token >= 0]
-  end = '' if len(known) == length else '\n(Further positions lie beyond a table of the scheme.)'
-  return made.decode([*tokens.tolist(), *known]) + end
+def say(
+  made: Vocabulary, length: int, model: nnx.Module, texts: Sequence[str], key: jax.Array
+) -> list[Answer]:
+  """Each text, continued by sampled tokens, as `Ask.answer`.
+
+  Args:
+    made: the vocabulary; bytes that are not UTF-8 are shown as a mark.
+    length: how many tokens to say.
+    model: a causal model.
+    texts: what to continue.
+    key: random key; what is said to a text depends on its place among the texts, not on the others.
+
+  Raises:
+    ValueError: if a text has no token, or holds what has none.
+  """
+  prompts = [prompt_tokens(made, text) for text in texts]
+  width = max(map(len, prompts))
+  padded = np.stack([np.pad(prompt, (width - len(prompt), 0)) for prompt in prompts])
+  lengths = jnp.asarray(list(map(len, prompts)), jnp.int32)
+  said = generate(model, jnp.asarray(padded, jnp.int32), length, key, prompt_lengths=lengths)
+  return [_answer(made, *pair) for pair in zip(prompts, np.asarray(said), strict=True)]
+
+
+def _answer(made: Vocabulary, prompt: np.ndarray, said: np.ndarray) -> Answer:
+  known = [token for token in said.tolist() if token >= 0]
+  end = '' if len(known) == len(said) else '\n(Further positions lie beyond a table of the scheme.)'
+  plain = made.decode([*prompt.tolist(), *known]) + end
+  asked = len(made.decode(prompt.tolist()))
+  return Answer(plain, Text.assemble((plain[:asked], 'bold'), plain[asked:]))

@@ -34,11 +34,14 @@ def test_a_cell_says_what_its_run_says_and_the_same_when_it_is_run_again(tmp_pat
   config = tiny(f'file:{tmp_path / "letters.txt"}')
   row = run_cell(config, tmp_path)
   written = json.loads((tmp_path / 'results.json').read_text())['scores']
-  assert [score['loss'] for score in row['scores']] == [score['loss'] for score in written]
-  assert [(score['length'], score['answers']) for score in row['scores']] == [(16, 16), (64, 4)]
+  assert row['scores'] == written
+  assert list(written) == ['length 16', 'length 64']
+  assert {score['counted'] for score in written.values()} == {256}
+  lengths = {name: each['length'] for name, each in row['evaluations'].items()}
+  assert lengths == {'length 16': 16, 'length 64': 64}
   # Bits per byte of 256 equally likely ones, or of random guesses at letters without order.
-  assert 8 < row['untrained'] < 9
-  assert row['scores'][0]['loss'] < row['untrained']
+  assert 8 < row['untrained']['loss'] < 9
+  assert written['length 16']['loss'] < row['untrained']['loss']
   assert [step for step, _ in row['curve']] == [1, 2, 3, 4, 5, 6]
   # Embedding; attention with biases or without; two layers of 4 x width; three norms.
   kernels = 256 * 16 + 4 * 16 * 16 + 2 * 16 * 64

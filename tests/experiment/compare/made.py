@@ -4,7 +4,7 @@ from configs import default
 from posjax.experiment.compare.grid import cells
 from posjax.experiment.compare.summary import Rules
 
-RULES = Rules('answers', learned_accuracy=0.9, learned_share=0.5)
+RULES = Rules('', learned_accuracy=0.9, learned_share=0.5)
 
 
 def grid(schemes, seeds, axes=()):
@@ -13,22 +13,33 @@ def grid(schemes, seeds, axes=()):
 
 def result(qualities, exact=True, untrained=8.0, answers=1000, why=''):
   """A line of results.jsonl: quality at lengths 8, 16, 32, ...; None where there is none."""
-  scores = [
-    {
-      'length': 8 * 2**i,
-      'loss': None if value is None else 1.0 if exact else value,
-      'accuracy': None if value is None else value / 100 if exact else 0.5,
-      'token_accuracy': None if value is None or not exact else 0.5 + value / 200,
-      'answers': answers,
-      'why': why if value is None else '',
+  share = {'higher': True, 'best': 1.0, 'scale': 100.0}
+  loss = {'unit': 'bits per byte', 'higher': False, 'best': None, 'scale': 1.0}
+  metrics = {'loss': loss}
+  if exact:
+    metrics = {
+      'accuracy': {'unit': '% of answers right', **share},
+      'token_accuracy': {'unit': '% of tokens right', **share},
+      'loss': {**loss, 'unit': 'nats per answer token'},
     }
-    for i, value in enumerate(qualities)
-  ]
+  scores, evaluations = {}, {}
+  for i, value in enumerate(qualities):
+    name, numbers = f'length {8 * 2**i}', {'loss': value}
+    if exact:
+      known = value is not None
+      numbers = {
+        'accuracy': value / 100 if known else None,
+        'token_accuracy': 0.5 + value / 200 if known else None,
+        'loss': 1.0 if known else None,
+      }
+    scores[name] = {**numbers, 'counted': answers, 'why': why if value is None else ''}
+    role = 'unseen' if i else 'trained'
+    evaluations[name] = {'role': role, 'length': 8 * 2**i, 'metrics': metrics}
   return {
     'facts': {'data': 'made up'},
-    'exact': exact,
-    'unit': 'nats per answer token' if exact else 'bits per byte',
-    'untrained': None if exact else untrained,
+    'unit': metrics['loss']['unit'],
+    'untrained': {'loss': untrained},
+    'evaluations': evaluations,
     'scores': scores,
     'curve': [[10, 2.0], [20, 1.0]],
     'held_out': [],
@@ -38,4 +49,16 @@ def result(qualities, exact=True, untrained=8.0, answers=1000, why=''):
     'seconds': 3.0,
     'device': 'cpu',
     'versions': {'posjax': '0', 'jax': '0'},
+  }
+
+
+def with_training_rows(line, accuracy):
+  """The line, with an evaluation of the training rows."""
+  metrics = {'accuracy': line['evaluations']['length 8']['metrics']['accuracy']}
+  rows = {'role': 'training rows', 'length': None, 'metrics': metrics}
+  score = {'accuracy': accuracy, 'counted': 100, 'why': ''}
+  return {
+    **line,
+    'evaluations': {**line['evaluations'], 'training texts': rows},
+    'scores': {**line['scores'], 'training texts': score},
   }

@@ -9,7 +9,7 @@ import pytest
 from posjax.experiment.compare import page, plots
 from posjax.experiment.compare.summary import summarize, summarize_lines
 from posjax.experiment.compare.table import print_tables
-from tests.experiment.compare.made import RULES, grid, result
+from tests.experiment.compare.made import RULES, grid, result, with_training_rows
 
 
 def summary(by_scheme, baseline='none', seeds=3, rules=RULES):
@@ -76,8 +76,8 @@ def test_a_run_that_has_not_learned_is_marked_and_compares_to_nothing(capsys):
   shown = capsys.readouterr().out
   assert '2/3*' in shown
   assert '0/3*' in shown
-  assert 'has not learned its training lengths' in shown
-  assert 'at least 90 % of the answers' in shown
+  assert 'has not learned what it was trained on' in shown
+  assert 'at least 90 % of answers right' in shown
 
 
 def test_tokens_are_judged_where_the_rules_say_so():
@@ -92,12 +92,17 @@ def test_tokens_are_judged_where_the_rules_say_so():
   assert base.unseen.mean == pytest.approx(70)
   assert row.difference.mean == pytest.approx(10)
   assert found.unit == '% of tokens right'
+  other = summary(lines, rules=RULES._replace(quality='token_accuracy'))
+  assert [row.unseen for row in other.rows] == [row.unseen for row in found.rows]
+  assert summary(lines, rules=RULES._replace(quality='answers')) == summary(lines)
+  losses = {'none': [result([2.0, 3.0], exact=False)] * 3}
+  for word in ('answers', 'tokens'):  # words for tasks of answers: a loss stays the quality
+    assert summary(losses, rules=RULES._replace(quality=word)) == summary(losses)
 
 
 @pytest.mark.parametrize(
   ('changed', 'message'),
   [
-    ({'quality': 'token'}, "one of answers, tokens, but got 'token'"),
     ({'learned_accuracy': 90}, r'compare.learned_accuracy must be in \(0, 1\], but got 90'),
     ({'learned_share': 0.0}, 'compare.learned_share'),
   ],
@@ -105,6 +110,56 @@ def test_tokens_are_judged_where_the_rules_say_so():
 def test_rules_out_of_range_are_refused(changed, message):
   with pytest.raises(ValueError, match=message):
     RULES._replace(**changed).check()
+
+
+def test_a_quality_that_no_run_has_is_refused_with_those_that_there_are():
+  lines = {'none': [result([100, 50])] * 3}
+  message = "must be one of accuracy, token_accuracy, loss, or nothing, but got 'f1'"
+  with pytest.raises(ValueError, match=message):
+    summary(lines, rules=RULES._replace(quality='f1'))
+
+
+def test_any_metric_of_the_lines_can_be_the_quality():
+  """The loss of a task of answers: lower is better, and half of the untrained one must be gone."""
+  lines = {'none': [result([100, 50])] * 3, 'rope': [result([100, 50], untrained=1.9)] * 3}
+  found = summary(lines, rules=RULES._replace(quality='loss'))
+  assert (found.unit, found.measure.higher) == ('nats per answer token', False)
+  assert [row.learned for row in found.rows] == [3, 0]
+  assert found.rows[0].trained.mean == 1.0
+  lines['rope'][0]['untrained'].clear()
+  with pytest.raises(ValueError, match=r"results\.jsonl has none for 'loss'"):
+    summary(lines, rules=RULES._replace(quality='loss'))
+
+
+def test_a_metric_of_any_scale_is_judged_by_its_best_number_and_its_direction():
+  """BLEU of up to 100, on test sets that have no length."""
+  bleu = {'unit': 'BLEU', 'higher': True, 'best': 100.0, 'scale': 1.0}
+
+  def line(trained, unseen):
+    made = result([1.0], exact=False)
+    metrics = {'metrics': {'bleu': bleu}, 'length': None}
+    evaluations = {
+      'valid': {'role': 'trained', **metrics},
+      'news': {'role': 'unseen', **metrics},
+      'sampled': {'role': 'other', **metrics},
+    }
+    numbers = {'valid': trained, 'news': unseen, 'sampled': 99.0}
+    scores = {name: {'bleu': x, 'counted': 50, 'why': ''} for name, x in numbers.items()}
+    return {**made, 'evaluations': evaluations, 'scores': scores, 'untrained': {}}
+
+  lines = {
+    'none': [line(30.0, 20.0), line(31.0, 22.0), line(29.0, 21.0)],
+    'rope': [line(30.0, 30.0), line(31.0, 31.0), line(29.0, 32.0)],
+  }
+  found = summary(lines, rules=RULES._replace(learned_accuracy=0.3))
+  assert found.unit == 'BLEU'
+  assert [row.learned for row in found.rows] == [2, 2]
+  assert found.rows[1].unseen.mean == pytest.approx(30.5)
+  assert found.rows[1].step == 100 / 50
+  assert list(found.evaluations) == ['valid', 'news']
+  assert found.rows[0].by_length == {}
+  assert page.content(found)['lengths'] == []
+  assert found.learned == 'at least 30 BLEU in evaluations like the training data'
 
 
 def test_a_loss_has_learned_when_half_of_the_untrained_one_is_gone():
@@ -143,6 +198,15 @@ def test_a_length_without_an_answer_leaves_no_mean_over_unseen_ones():
   assert row.by_length[16].mean == pytest.approx(70)
   assert row.by_length[32] is None
   assert row.note == 'no answer at 32: beyond its table'
+
+
+def test_seeds_that_were_judged_by_other_evaluations_have_no_mean_there():
+  """As where a grid goes on with other lengths: what all seeds have is shown, the rest is not."""
+  rows = [result([100, 50, 40]), result([100, 60]), result([100, 70, 60])]
+  (row,) = summary({'none': rows}).rows
+  assert row.by_evaluation['length 16'].mean == pytest.approx(60)
+  assert row.by_evaluation['length 32'] is None
+  assert list(row.by_length) == [8, 16, 32]
 
 
 def test_axes_are_compared_within_their_values_only():
@@ -188,6 +252,8 @@ def test_the_page_holds_the_numbers_and_nothing_from_elsewhere(tmp_path):
   assert [row['label'] for row in data['rows']] == list(lines)
   assert data['rows'][1]['difference'][0] == pytest.approx(20)
   assert data['rows'][1]['byLength']['32'][0] == pytest.approx(60)
+  assert data['rows'][1]['byEvaluation']['length 32'][0] == pytest.approx(60)
+  assert data['evaluations'][2] == {'name': 'length 32', 'label': '32'}
   assert data['rows'][2]['unseen'] is None
   assert data['rows'][0]['curve'] == [[10, 2, 2, 2], [20, 1, 1, 1]]
 
@@ -199,6 +265,19 @@ def test_pictures_are_drawn_with_and_without_anything_learned(tmp_path, learned)
     start = path.read_bytes()[:200]
     assert start.startswith(b'\x89PNG') if path.suffix == '.png' else b'<?xml' in start
   assert len(list(tmp_path.iterdir())) == 6
+
+
+def test_pictures_of_evaluations_without_lengths_are_by_evaluation(tmp_path):
+  def nameless(line):
+    for each in line['evaluations'].values():
+      each['length'] = None
+    return line
+
+  found = summary({'none': [nameless(result([100, 50]))] * 3})
+  plots.draw(tmp_path, found)
+  drawn = (tmp_path / 'quality_by_length.svg').read_text()
+  assert '<!-- length 16 -->' in drawn
+  assert '<!-- by evaluation -->' in drawn
 
 
 def test_each_axis_value_has_a_panel_and_each_scheme_one_colour(tmp_path):
@@ -239,9 +318,7 @@ def test_a_curve_is_the_mean_over_seeds_where_all_have_a_point():
 
 def test_training_texts_say_what_has_learned_where_they_are_asked():
   def judged(held_out, training):
-    row = result([held_out])
-    row['scores'][0]['training_accuracy'] = training
-    return row
+    return with_training_rows(result([held_out]), training)
 
   lines = {
     'none': [judged(70, 0.95), judged(72, 0.93), judged(71, 0.9)],
@@ -249,7 +326,7 @@ def test_training_texts_say_what_has_learned_where_they_are_asked():
   }
   found = summary(lines)
   assert [row.learned for row in found.rows] == [3, 2]
-  assert found.learned == 'at least 90 % of the answers to training texts'
+  assert found.learned == 'at least 90 % of answers right in rows of the training data'
   none, rope = found.rows
   assert none.unseen.mean == pytest.approx(71)  # of held-out texts
   assert rope.trained.mean == pytest.approx((95 + 80 + 82) / 3)
