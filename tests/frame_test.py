@@ -240,6 +240,33 @@ def test_a_file_is_named_for_what_it_holds(path):
   assert '_src' not in path.parts
 
 
+# Names that the field has other words for: attend, dropout mask, online-softmax step, cos_sin,
+# correct, dimensions, positioned.
+PRIVATE_WORDS = {'meet', 'meets', 'kept', 'soften', 'waves', 'right', 'numbers', 'placed'}
+
+
+@each(FILES)
+def test_functions_arguments_and_fields_have_the_names_of_the_field(path):
+  named = set()
+  for node in ast.walk(tree(path)):
+    if isinstance(node, DEFINED):
+      named.add(node.name)
+    if isinstance(node, ast.arg):
+      named.add(node.arg)
+    if isinstance(node, ast.ClassDef):
+      fields = [line.target for line in node.body if isinstance(line, ast.AnnAssign)]
+      named |= {field.id for field in fields if isinstance(field, ast.Name)}
+  assert not {word.strip('_') for word in named} & PRIVATE_WORDS
+
+
+@each(FILES)
+def test_no_docstring_begins_as_an_answer_to_a_question_that_nobody_asked(path):
+  """A docstring says what something is or does: 'The tiles of a side', not 'What of a side ..'."""
+  nodes = [n for n in ast.walk(tree(path)) if isinstance(n, (*DEFINED, ast.Module))]
+  first_words = {(ast.get_docstring(node) or '-').split()[0] for node in nodes}
+  assert not first_words & {'What', 'Of'}
+
+
 @each(FILES)
 def test_the_library_raises_and_does_not_assert(path):
   assert not [node.lineno for node in ast.walk(tree(path)) if isinstance(node, ast.Assert)]

@@ -26,14 +26,14 @@ class Score(NamedTuple):
   """The result of one evaluation.
 
   Attributes:
-    numbers: by metric; NaN where there is none.
+    values: by metric, a number each; NaN where there is none.
     arrays: by metric, those that are arrays for a picture; none where nothing was computed.
     counted: how many tokens or answers the first metric is a mean over.
     why: why there are no numbers: `BEYOND` where the model's output is NaN, or what the model said
       when it refused the input; '' where there are numbers.
   """
 
-  numbers: Mapping[str, float]
+  values: Mapping[str, float]
   arrays: Mapping[str, np.ndarray] = MappingProxyType({})
   counted: int = 0
   why: str = ''
@@ -163,8 +163,8 @@ def unseen(evaluations: Sequence[Evaluation], scores: Mapping[str, Score]) -> di
     By metric, NaN where one of the evaluations has no number; metrics that one of them does not
     have are left out. Nothing where no evaluation is unseen.
   """
-  beyond = [scores[each.name].numbers for each in evaluations if each.role == 'unseen']
-  shared = [name for name in scores[evaluations[0].name].numbers if all(name in b for b in beyond)]
+  beyond = [scores[each.name].values for each in evaluations if each.role == 'unseen']
+  shared = [name for name in scores[evaluations[0].name].values if all(name in b for b in beyond)]
   return {name: float(np.mean([b[name] for b in beyond])) for name in shared} if beyond else {}
 
 
@@ -196,7 +196,7 @@ def measured(task: Task, scores: Mapping[str, Score]) -> dict[str, float]:
     _named(task, evaluation, name): value
     for evaluation in task.evaluations
     if evaluation.name in scores
-    for name, value in scores[evaluation.name].numbers.items()
+    for name, value in scores[evaluation.name].values.items()
   }
 
 
@@ -251,7 +251,7 @@ def described(task: Task) -> dict[str, Any]:
 
 def plain(score: Score) -> dict[str, Any]:
   """A score as JSON, without its arrays; a number that there is not is null."""
-  return {**finite(dict(score.numbers)), 'counted': score.counted, 'why': score.why}
+  return {**finite(dict(score.values)), 'counted': score.counted, 'why': score.why}
 
 
 def finite(value: Any) -> Any:

@@ -91,7 +91,7 @@ def show(found: Mapping[float, Mapping[str, int]]) -> None:
   Console(width=None if sys.stdout.isatty() else 160).print(table)
 
 
-def _numbers(text: str) -> tuple[int, ...]:
+def _plain_numbers(text: str) -> tuple[int, ...]:
   try:
     return tuple(int(number) for number in text.split(','))
   except ValueError:
@@ -103,7 +103,7 @@ def main() -> None:
   """The command line."""
   parser = argparse.ArgumentParser('recl', description='How far back trained models gain.')
   parser.add_argument('workdirs', nargs='+', help='folders of the runs')
-  parser.add_argument('--lengths', type=_numbers, default=(), help='as 64,128,192')
+  parser.add_argument('--lengths', type=_plain_numbers, default=(), help='as 64,128,192')
   given = parser.parse_args()
   logging.set_verbosity(logging.ERROR)  # orbax says at length that it only reads
   try:

@@ -62,7 +62,7 @@ def stated(evaluation: Evaluation, score: Score) -> str:
   """A score in one line, as 'length 8: 2.000 bits per byte, 48.0 % of tokens right'."""
   told = [
     f'{shown(evaluation.metrics[name], value)} {evaluation.metrics[name].unit}'
-    for name, value in score.numbers.items()
+    for name, value in score.values.items()
   ]
   return f'{evaluation.name}: {score.why or ", ".join(told)}'
 
@@ -114,9 +114,9 @@ def _cells(
   columns: Mapping[tuple[str, str], str], evaluation: Evaluation, score: Score
 ) -> list[str]:
   """A score's numbers below their headings; the reason below the first where there are none."""
-  metrics = {(name, evaluation.metrics[name].unit): name for name in score.numbers}
+  metrics = {(name, evaluation.metrics[name].unit): name for name in score.values}
   cells = {
-    key: '-' if score.why else shown(evaluation.metrics[name], score.numbers[name])
+    key: '-' if score.why else shown(evaluation.metrics[name], score.values[name])
     for key, name in metrics.items()
   }
   if score.why:
@@ -174,8 +174,8 @@ def _draw_steps(axes, task: Task, rows, scores: Mapping[str, Score]) -> None:
   for name in same[:1]:
     key = f'eval_{name}'
     held_out = [(row['step'], row[key]) for row in rows if row.get(key) is not None]
-    if train and math.isfinite(scores[headline.name].numbers[name]):
-      held_out.append((train[-1][0], scores[headline.name].numbers[name]))
+    if train and math.isfinite(scores[headline.name].values[name]):
+      held_out.append((train[-1][0], scores[headline.name].values[name]))
     if held_out:
       axes.plot(*zip(*held_out, strict=True), 'o-', ms=4, label=headline.name)
   axes.set(title='learning', xlabel='step', ylabel=task.unit.name)
@@ -200,7 +200,7 @@ def _draw_lengths(axes, task: Task, scores: Mapping[str, Score]) -> None:
     if evaluation.length is not None and name in evaluation.metrics:
       series.setdefault(evaluation.series, []).append(evaluation)
   for i, (label, members) in enumerate(series.items()):
-    values = [metric.scale * scores[each.name].numbers[name] for each in members]
+    values = [metric.scale * scores[each.name].values[name] for each in members]
     style = {'color': f'C{i + 1}', 'label': label or 'whole context'}
     axes.plot([each.length for each in members], values, 'os^D'[i % 4] + '-', **style)
   if len(series) > 1:
@@ -228,7 +228,7 @@ def _draw_names(axes, task: Task, scores: Mapping[str, Score]) -> None:
   """The headline metric of each evaluation that has it, a point for each."""
   name, metric = _headline(task)
   members = [each for each in task.evaluations if name in each.metrics]
-  values = [metric.scale * scores[each.name].numbers[name] for each in members]
+  values = [metric.scale * scores[each.name].values[name] for each in members]
   axes.plot(values, range(len(members)), 'o', color='C1')
   axes.set_yticks(range(len(members)), [each.name for each in members])
   axes.set_ylim(len(members) - 0.5, -0.5)

@@ -192,7 +192,7 @@ def ask_examples(ask: Ask, model: nnx.Module, seed: int) -> str:
     return f'(no answer to the examples: {error})'
   return '\n'.join(
     answer.plain
-    if example.right is None
-    else f'asked    {example.text}\nanswer   {answer.plain}\nright    {example.right}'
+    if example.correct is None
+    else f'asked    {example.text}\nanswer   {answer.plain}\nright    {example.correct}'
     for example, answer in zip(ask.examples, answers, strict=True)
   )

@@ -57,7 +57,7 @@ class Oracle(nnx.Module):
 def test_every_place_of_an_oracle_encoder_is_right(length):
   task = make(ENCODER, data='synthetic:bucket_sort')
   score = scored(task, Oracle(), length)
-  assert (score.numbers['accuracy'], score.numbers['token_accuracy']) == (1, 1)
+  assert (score.values['accuracy'], score.values['token_accuracy']) == (1, 1)
   assert score.counted == 16
   assert sum(batch['weights'].sum() for batch in judged.batches(task, length)) == 16 * length
   by_position = score.arrays['loss_by_position']
@@ -68,8 +68,8 @@ def test_every_place_of_an_oracle_encoder_is_right(length):
 def test_one_wrong_token_spoils_an_answer_and_a_token():
   task = make(ENCODER, data='synthetic:bucket_sort')
   score = scored(task, Oracle(lambda answers: answers.at[::2, 1].set(0)), 4)
-  assert score.numbers['accuracy'] == 0.5
-  assert score.numbers['token_accuracy'] == 1 - 1 / 8
+  assert score.values['accuracy'] == 0.5
+  assert score.values['token_accuracy'] == 1 - 1 / 8
 
 
 def test_the_end_of_an_answer_that_varies_is_judged_and_what_follows_is_not():
@@ -123,8 +123,8 @@ def test_greedy_accuracy_counts_the_models_own_words():
   counts = judged.batches(task, 4)[0]['weights'] > 0
   greedy = judged.of_length(task, 4, 'greedy')._replace(predict=stumble)
   score = judged.score(greedy, task.model(nnx.Rngs(0)))  # four letters and <eos>
-  assert score.numbers['accuracy'] == 4 / 16
-  assert score.numbers['token_accuracy'] == (4 * 5 + 4 * 4 + 4 * 0 + 4 * 4) / 80
+  assert score.values['accuracy'] == 4 / 16
+  assert score.values['token_accuracy'] == (4 * 5 + 4 * 4 + 4 * 0 + 4 * 4) / 80
 
 
 @pytest.mark.parametrize('lengths', [{}, {'eval_factors': (), 'eval_lengths': (4, 6)}])
@@ -144,8 +144,8 @@ def test_the_greedy_evaluation_is_of_what_the_decoder_says_by_itself(lengths):
       upto = ended[0] if ended else len(row)
       good = [row[p] == target[p] and p <= upto for p in np.flatnonzero(mask)]
       right, tokens, answers = right + sum(good), tokens + len(good), answers + all(good)
-  assert score.numbers['token_accuracy'] == pytest.approx(right / tokens)
-  assert score.numbers['accuracy'] == pytest.approx(answers / 16)
+  assert score.values['token_accuracy'] == pytest.approx(right / tokens)
+  assert score.values['accuracy'] == pytest.approx(answers / 16)
   assert score.counted == 16
 
 
@@ -158,7 +158,7 @@ def test_padding_rows_to_few_widths_changes_no_score(scheme, model):
   )
   net = exact.model(nnx.Rngs(0))
   first, second = scored(exact, net, 8), scored(padded, net, 8)
-  assert second.numbers == pytest.approx(first.numbers, rel=1e-5)
+  assert second.values == pytest.approx(first.values, rel=1e-5)
   assert second.counted == first.counted
   narrow, wide = (score.arrays['loss_by_position'] for score in (first, second))
   assert len(wide) == 64
@@ -198,7 +198,7 @@ def test_unseen_lengths_weigh_alike_and_one_without_a_number_leaves_none():
   scores = {each.name: judged.score(each, Oracle()) for each in task.evaluations}
 
   def changed(name, **numbers):
-    scores[name] = scores[name]._replace(numbers={**scores[name].numbers, **numbers})
+    scores[name] = scores[name]._replace(numbers={**scores[name].values, **numbers})
 
   changed('length 8', accuracy=0.25, loss=3.0)
   changed('length 12', accuracy=0.75, loss=1.0)
@@ -218,9 +218,9 @@ def test_an_encoder_is_asked_and_says_all_places_at_once():
   first = judged.batches(task, 4)[0]
   words = synthetic.vocabulary('bucket_sort')
   assert example.text.split() == [words[token] for token in first['inputs'][0][:4]]
-  assert example.right.split() == sorted(example.text.split())
+  assert example.correct.split() == sorted(example.text.split())
   (answer,) = task.ask.answer(Oracle(), [example.text], jax.random.key(0))
-  assert answer.plain == example.right
+  assert answer.plain == example.correct
   for texts in (['3 1 2', '2 0 1'], ['2'], ['4 1 3 0 2 1 0 4 4 1 0']):  # of any length
     answers = task.ask.answer(Oracle(), texts, jax.random.key(0))
     assert [answer.plain.split() for answer in answers] == [sorted(t.split()) for t in texts]
@@ -327,6 +327,6 @@ def test_an_encoder_learns_to_sort_and_still_sorts_most_at_twice_the_length(tmp_
   config.steps = 600
   config.task.eval_lengths = (10, 15, 20)
   scores = train(config, tmp_path).scores
-  assert scores['length 10'].numbers['token_accuracy'] > 0.95
-  assert scores['length 10'].numbers['accuracy'] > 0.8
-  assert scores['length 20'].numbers['token_accuracy'] > 0.8  # guessing gets 0.2
+  assert scores['length 10'].values['token_accuracy'] > 0.95
+  assert scores['length 10'].values['accuracy'] > 0.8
+  assert scores['length 20'].values['token_accuracy'] > 0.8  # guessing gets 0.2

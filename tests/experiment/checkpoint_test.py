@@ -208,7 +208,7 @@ def held_out_loss(prepared, state):
   both = nnx.merge_state(state.params, state.rest)
   key = jax.random.key(prepared.config.seed)
   (evaluation,) = prepared.task.evaluations
-  return evaluate(evaluation, prepared.graph, both, prepared.mesh, key).numbers['loss']
+  return evaluate(evaluation, prepared.graph, both, prepared.mesh, key).values['loss']
 
 
 def same(tree, other):
@@ -224,7 +224,7 @@ def test_a_run_is_scored_and_asked_with_its_best_checkpoint(tmp_path, other_text
   scores = {step: held_out_loss(prepared, state) for step, state in states.items()}
   best = min(scores, key=scores.get)
   assert best != 12  # or this would show nothing
-  assert result.scores['length 32'].numbers['loss'] == scores[best]
+  assert result.scores['length 32'].values['loss'] == scores[best]
   assert f'the best checkpoint by loss, after step {best}' in capsys.readouterr().out
   _, state = trained.restore(tmp_path / 'run', config, prepared.task)
   params = states[best].params
@@ -253,7 +253,7 @@ def test_an_interrupted_run_ends_with_the_same_mean_as_a_whole_one(tmp_path, mon
   assert (tmp_path / 'cut' / 'checkpoints' / '7').is_dir()
   cut = train(config, tmp_path / 'cut')
   assert losses(tmp_path / 'cut') == losses(tmp_path / 'whole')
-  assert cut.scores['length 32'].numbers == whole.scores['length 32'].numbers
+  assert cut.scores['length 32'].values == whole.scores['length 32'].values
   prepared = setup(config, tmp_path / 'cut')
   parts = [by_hand(tmp_path / 'cut', prepared, step).params for step in (10, 12)]
   mean = jax.tree.map(lambda *leaves: np.mean(np.float64(leaves), 0), *map(jax.tree.leaves, parts))

@@ -117,12 +117,12 @@ def test_accuracy_is_that_of_the_texts_one_by_one(folder):
   lines = [line.split('\t') for line in DEV.splitlines()]
   said = task.ask.answer(model, [text for _, text in lines], jax.random.key(0))
   right = [answer.plain.split()[0] == label for answer, (label, _) in zip(said, lines, strict=True)]
-  assert score.numbers['accuracy'] == np.mean(right)
+  assert score.values['accuracy'] == np.mean(right)
   assert score.counted == 2
   chosen = [row for batch in task.evaluations[1].batches() for row in batch['weights'] if row]
   assert len(chosen) == again.counted == 2
   assert task.evaluations[1].role == 'training rows'
-  assert again.numbers['accuracy'] in (0.0, 0.5, 1.0)
+  assert again.values['accuracy'] in (0.0, 0.5, 1.0)
 
 
 def test_it_answers_with_probabilities_that_sum_to_one(folder):
@@ -171,7 +171,7 @@ def small():
 @pytest.mark.slow
 def test_it_learns_the_order_of_two_words(tmp_path, capsys):
   result = train(small(), tmp_path)
-  numbers = {name: score.numbers['accuracy'] for name, score in result.scores.items()}
+  numbers = {name: score.values['accuracy'] for name, score in result.scores.items()}
   assert numbers['held out'] > 0.9
   assert numbers['training texts'] > 0.9
   assert 'training texts' in capsys.readouterr().out
@@ -185,7 +185,7 @@ def test_without_positions_the_order_is_not_learned(tmp_path):
   config = small()
   config.scheme = 'none'
   config.steps = 60
-  assert train(config, tmp_path).scores['held out'].numbers['accuracy'] < 0.65
+  assert train(config, tmp_path).scores['held out'].values['accuracy'] < 0.65
 
 
 def test_the_config_of_the_paper_makes_its_model(folder):

@@ -55,23 +55,23 @@ def scored(task, answers, length):
 def test_every_answer_of_an_oracle_is_right():
   task = algorithmic()
   score = scored(task, reverse_of, 4)
-  assert score.numbers['accuracy'] == 1
+  assert score.values['accuracy'] == 1
   assert score.counted == 24  # three batches of 8
   weights = sum(batch['weights'].sum() for batch in judged.batches(task, 4))
   assert weights == 24 * 5  # four symbols and <eos>
-  assert score.numbers['loss'] == pytest.approx(
+  assert score.values['loss'] == pytest.approx(
     np.log(np.exp(10) + 19) - 10, abs=1e-6
   )  # float32 near 10
 
 
 def test_one_wrong_symbol_makes_the_whole_answer_wrong():
   miss = lambda tokens: reverse_of(tokens).at[::4, 6].set(0)  # every fourth row
-  assert scored(algorithmic(), miss, 4).numbers['accuracy'] == 0.75
+  assert scored(algorithmic(), miss, 4).values['accuracy'] == 0.75
 
 
 def test_only_the_answer_is_scored():
   blind = lambda tokens: reverse_of(tokens).at[:, :5].set(0)  # <bos> and the prompt
-  assert scored(algorithmic(), blind, 4).numbers['accuracy'] == 1
+  assert scored(algorithmic(), blind, 4).values['accuracy'] == 1
 
 
 def test_padding_reaches_no_loss_even_if_it_is_no_number():
@@ -123,7 +123,7 @@ def test_rows_that_fill_up_a_batch_for_many_devices_count_for_nothing():
   model = task.model(nnx.Rngs(0))
   scores = [judged.scored(task, model, 4, mesh) for mesh in (one, many)]
   assert scores[0].counted == scores[1].counted == 5
-  assert scores[0].numbers == pytest.approx(scores[1].numbers, rel=1e-5)
+  assert scores[0].values == pytest.approx(scores[1].values, rel=1e-5)
   by_position = [score.arrays['loss_by_position'] for score in scores]
   np.testing.assert_allclose(*by_position, rtol=1e-5)
 
@@ -140,14 +140,14 @@ def test_a_second_evaluation_traces_nothing_and_a_window_has_a_program_of_its_ow
   whole = judged.of_length(task, 4)._replace(predict=predict)
   first = judged.score(whole, model)
   assert len(traced) == 1
-  assert judged.score(whole, task.model(nnx.Rngs(1))).numbers != first.numbers
+  assert judged.score(whole, task.model(nnx.Rngs(1))).values != first.values
   assert len(traced) == 1
   make = lambda rngs: Transformer(20, posjax.get('none'), rngs=rngs, **MODEL, window=2)
   windowed = whole._replace(model=make)
   other = judged.score(windowed, model)
   assert len(traced) == 2
-  assert other.numbers['loss'] != first.numbers['loss']
-  assert judged.score(windowed, model).numbers == other.numbers
+  assert other.values['loss'] != first.values['loss']
+  assert judged.score(windowed, model).values == other.values
   assert len(traced) == 2
 
 
@@ -160,7 +160,7 @@ def test_an_answer_that_is_no_number_leaves_no_number_and_says_why():
       return super().__call__(tokens, pos, segments=segments) + wrong(tokens)[..., None]
 
   score = judged.scored(task, Beyond(reverse_of), 4)
-  assert all(np.isnan(number) for number in score.numbers.values())
+  assert all(np.isnan(number) for number in score.values.values())
   assert (score.why, score.counted) == ('beyond its table', 24)
 
 

@@ -79,17 +79,17 @@ def test_perplexity_and_bits_of_words_are_those_of_a_loop(tmp_path):
   nats, measured = loop_nats(task), score(task)
   assert measured.counted == len(nats) == 64
   assert task.unit.name == 'nats per word'
-  assert measured.numbers['loss'] == pytest.approx(nats.mean(), rel=1e-5)
-  assert measured.numbers['perplexity'] == pytest.approx(np.exp(nats.sum() / 64), rel=1e-4)
-  assert measured.numbers['perplexity'] > 2
+  assert measured.values['loss'] == pytest.approx(nats.mean(), rel=1e-5)
+  assert measured.values['perplexity'] == pytest.approx(np.exp(nats.sum() / 64), rel=1e-4)
+  assert measured.values['perplexity'] > 2
   types = task.vocabulary['types']
   words = [types[i] for i in scored_targets(task)]
   lines = ' '.join(words).replace('<eos>', '\n').split('\n')
   text = '\n'.join(line.strip() for line in lines)
-  assert measured.numbers['bits per character'] == pytest.approx(
+  assert measured.values['bits per character'] == pytest.approx(
     nats.sum() / math.log(2) / len(text), rel=1e-5
   )
-  assert measured.numbers['bits per byte'] == pytest.approx(
+  assert measured.values['bits per byte'] == pytest.approx(
     nats.sum() / math.log(2) / len(text.encode()), rel=1e-5
   )
   assert len(text) < len(text.encode())
@@ -114,12 +114,12 @@ def test_bits_per_byte_divide_all_nats_by_the_bytes_that_the_targets_spell(tmp_p
   nats, measured = loop_nats(task), score(task)
   held_out = (tmp_path / 'valid.txt').read_bytes()
   # All but the first token, and what fills no window at the end, at most L tokens of a few bytes.
-  spelled = nats.sum() / math.log(2) / measured.numbers['bits per byte']
+  spelled = nats.sum() / math.log(2) / measured.values['bits per byte']
   assert spelled == pytest.approx(round(spelled), abs=1e-2)
   assert len(held_out) - 20 * L < spelled < len(held_out)
   if tokens == 'characters':
     assert task.unit.name == 'bits per character'
-    assert measured.numbers['loss'] == pytest.approx(nats.mean() / math.log(2), rel=1e-5)
+    assert measured.values['loss'] == pytest.approx(nats.mean() / math.log(2), rel=1e-5)
     targets = held_out.decode()[1 : len(nats) + 1]
     assert round(spelled) == len(targets.encode())
     assert others(task) == {'bits per byte'}
@@ -130,9 +130,7 @@ def test_bits_per_byte_divide_all_nats_by_the_bytes_that_the_targets_spell(tmp_p
 def test_bytes_are_in_bits_per_byte_alone(tmp_path):
   task = make(write(tmp_path), 'bytes', eval_tokens=64)
   assert (task.unit.name, others(task)) == ('bits per byte', set())
-  assert score(task).numbers['loss'] == pytest.approx(
-    loop_nats(task).mean() / math.log(2), rel=1e-5
-  )
+  assert score(task).values['loss'] == pytest.approx(loop_nats(task).mean() / math.log(2), rel=1e-5)
 
 
 def test_where_words_are_cut_only_perplexity_is_told_and_how_many_are_unknown(tmp_path):
@@ -148,7 +146,7 @@ def test_results_and_lines_state_the_other_units(tmp_path):
   measured = score(task)
   task = task._replace(evaluations=task.evaluations[:1])
   row = results(task, {'length 8': measured}, '')['scores']['length 8']
-  assert row == {**measured.numbers, 'counted': 64, 'why': ''}
+  assert row == {**measured.values, 'counted': 64, 'why': ''}
   assert set(row) > others(task)
   assert json.dumps(row)
   headline = task.evaluations[0]

@@ -95,11 +95,11 @@ def test_a_score_is_that_of_one_pass_with_a_window(text, scheme, changes, window
   )
   counted = rows['weights'] > 0
   assert score.counted == counted.sum()
-  assert score.numbers['loss'] == pytest.approx(judge.unit(task) * nats[counted].mean(), rel=1e-5)
+  assert score.values['loss'] == pytest.approx(judge.unit(task) * nats[counted].mean(), rel=1e-5)
   first = counted.argmax(1)
   assert (first >= max(judge.lengths(task))).all()  # tokens before the first that counts
   elsewhere = judge.unit(task) * nats[~counted].mean()
-  assert not np.isclose(score.numbers['loss'], elsewhere, rtol=1e-3)
+  assert not np.isclose(score.values['loss'], elsewhere, rtol=1e-3)
 
 
 def steps(prepared, count, state=None):
@@ -212,7 +212,7 @@ def test_what_lies_a_segment_back_is_learned_with_a_memory_alone(tmp_path):
   bits = {}
   for memory in (0, 8):
     config = small(f'file:{tmp_path}', **changes, **{'task.memory': memory})
-    bits[memory] = train(config, tmp_path / str(memory)).scores['length 8'].numbers['loss']
+    bits[memory] = train(config, tmp_path / str(memory)).scores['length 8'].values['loss']
   assert bits[0] > 1.9  # of two: a row of eight holds the letter before the last place alone
   best = 5 / 8 * np.log2(8 / 5) + 3 / 8 * np.log2(8)  # who cannot tell the first from the second
   assert bits[8] == pytest.approx(best, abs=0.03)

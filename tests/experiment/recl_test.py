@@ -66,7 +66,7 @@ def test_token_losses_are_those_whose_mean_is_the_score(folder):
     each = judged.of_length(task, length)
     score = evaluation.evaluate(each, graph, state, mesh, jax.random.key(0))
     assert len(losses) == len(tokens) == score.counted == 128
-    np.testing.assert_allclose(losses.mean() * judged.unit(task), score.numbers['loss'], rtol=1e-6)
+    np.testing.assert_allclose(losses.mean() * judged.unit(task), score.values['loss'], rtol=1e-6)
     assert bytes(tokens[:8].astype(np.uint8)) in bytes(text)
 
 

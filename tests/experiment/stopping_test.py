@@ -14,7 +14,7 @@ def test_a_finished_run_reports_again_and_trains_no_more(tmp_path):
   again = train(small(steps=4), tmp_path)
   assert list(first.scores) == ['length 32', 'length 128']
   for name, score in first.scores.items():
-    assert score.numbers == again.scores[name].numbers
+    assert score.values == again.scores[name].values
   assert first.history == again.history
 
 

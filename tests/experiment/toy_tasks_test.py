@@ -121,7 +121,7 @@ def test_a_metric_of_the_corpus_sees_every_sentence_once_at_the_end_alone(traine
   held = spelling.words(1, 40)
   read = jax.jit(lambda source: result.model(source))
   said = [
-    spelling.text(np.asarray(read(spelling.numbers(word, spelling.SOURCE)[None]))[0].argmax(-1))
+    spelling.text(np.asarray(read(spelling.values(word, spelling.SOURCE)[None]))[0].argmax(-1))
     for word in held
   ]
   true = [''.join(c for c in word[::-1] if c in 'bcd')[:4] for word in held]
@@ -130,11 +130,11 @@ def test_a_metric_of_the_corpus_sees_every_sentence_once_at_the_end_alone(traine
   )
   total, wanted = len(''.join(said)), len(''.join(true))
   score = result.scores['held out']
-  assert score.numbers['corpus'] == pytest.approx(100 * right / total * min(1, total / wanted))
-  assert 0 < score.numbers['corpus'] < 100
+  assert score.values['corpus'] == pytest.approx(100 * right / total * min(1, total / wanted))
+  assert 0 < score.values['corpus'] < 100
   assert score.counted == 40
   written = json.loads((result.workdir / 'results.json').read_text())
-  assert written['scores']['held out'] == {**score.numbers, 'counted': 40, 'why': ''}
+  assert written['scores']['held out'] == {**score.values, 'counted': 40, 'why': ''}
 
 
 def test_batches_of_two_shapes_say_their_own_tokens():
@@ -166,7 +166,7 @@ def test_the_loss_of_a_row_is_that_of_all_its_sequences_of_tags():
 def test_a_loss_of_whole_rows_learns_and_its_scores_are_those_of_rows_one_by_one(trained):
   result = trained[0]['mine.chain']
   read = jax.jit(lambda inputs: result.model(inputs))
-  assert result.scores['4 words'].numbers['rows'] > 0.9
+  assert result.scores['4 words'].values['rows'] > 0.9
   for width in (4, 8):
     right, nats = [], []
     for i in range(4):
@@ -175,7 +175,7 @@ def test_a_loss_of_whole_rows_learns_and_its_scores_are_those_of_rows_one_by_one
       found = chain.best_tags(scores, follows)
       right += (np.asarray(found) == rows['tags']).all(1).tolist()
       nats += chain.row_losses(scores, follows, jnp.asarray(rows['tags'])).tolist()
-    numbers = result.scores[f'{width} words'].numbers
+    numbers = result.scores[f'{width} words'].values
     assert numbers['rows'] == pytest.approx(np.mean(right))
     assert numbers['nats'] == pytest.approx(np.mean(nats), rel=1e-4)
   shown = trained[1].getvalue()

@@ -45,13 +45,13 @@ def test_the_held_out_curve_of_the_picture_ends_with_the_final_score(tmp_path, m
   result = train(small(), tmp_path)
   curves = {line.get_label(): line.get_xydata() for line in drawn[0].axes[0].get_lines()}
   evaluated = [row['eval_loss'] for row in result.history if 'eval_loss' in row]
-  expected = [(6, evaluated[0]), (12, result.scores['length 32'].numbers['loss'])]
+  expected = [(6, evaluated[0]), (12, result.scores['length 32'].values['loss'])]
   np.testing.assert_allclose(curves['length 32'], expected)
 
 
 def test_beyond_a_learned_table_there_is_a_word_and_no_crash(tmp_path, capsys):
   result = train(small(scheme='learned(max_length=64)', steps=3), tmp_path)
-  numbers = [score.numbers['loss'] for score in result.scores.values()]
+  numbers = [score.values['loss'] for score in result.scores.values()]
   assert [np.isfinite(number) for number in numbers] == [True, False]
   assert 'beyond its table' in capsys.readouterr().out
   rows = json.loads((tmp_path / 'results.json').read_text())['scores']
@@ -120,7 +120,7 @@ def test_an_algorithm_is_learned_and_its_answers_are_scored_whole(tmp_path, caps
   }
   config.update_from_flattened_dict(small_task)
   result = train(config, tmp_path)
-  scores = {name: score.numbers for name, score in result.scores.items()}
+  scores = {name: score.values for name, score in result.scores.items()}
   assert scores['length 2']['accuracy'] > 0.9  # longest trained
   assert scores['length 8']['accuracy'] < 0.5  # four times as long
   for name in ('length 2', 'length 8'):

@@ -75,7 +75,7 @@ def test_a_token_in_a_window_has_the_loss_that_its_last_tokens_alone_give(text, 
       expected[place] += last(context, targets[place], place - start)
   expected *= judged.unit(task) / len(rows)
   np.testing.assert_allclose(by_position(windowed), expected, rtol=2e-4)
-  assert windowed.numbers['loss'] == pytest.approx(expected.mean(), rel=2e-4)
+  assert windowed.values['loss'] == pytest.approx(expected.mean(), rel=2e-4)
   assert not np.allclose(by_position(whole)[L:], expected[L:], rtol=1e-3)
 
 
@@ -86,13 +86,13 @@ def test_a_window_of_the_training_length_changes_nothing_there(text):
     for evaluation in task.evaluations
   }
   assert set(scores) == {'length 8', 'length 32', 'length 8, windowed', 'length 32, windowed'}
-  assert scores['length 8, windowed'].numbers == pytest.approx(scores['length 8'].numbers, rel=1e-6)
+  assert scores['length 8, windowed'].values == pytest.approx(scores['length 8'].values, rel=1e-6)
   whole, windowed = scores['length 32'], scores['length 32, windowed']
   np.testing.assert_allclose(by_position(windowed)[:L], by_position(whole)[:L], rtol=1e-5)
   written = results(task, scores, '')
   assert len(written['arrays']['length 32, windowed']['loss_by_position']) == 4 * L
-  assert written['scores']['length 32, windowed']['loss'] == windowed.numbers['loss']
-  assert written['unseen'] == {n: whole.numbers[n] for n in ('loss', 'accuracy')}
+  assert written['scores']['length 32, windowed']['loss'] == windowed.values['loss']
+  assert written['unseen'] == {n: whole.values[n] for n in ('loss', 'accuracy')}
 
 
 def test_no_window_is_scored_where_none_is_asked_for(text):

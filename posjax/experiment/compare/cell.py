@@ -34,7 +34,7 @@ def run_cell(config: ConfigDict, folder: Path) -> dict[str, Any] | None:
   task = prepared.task
   headline = task.evaluations[0]
   # A loss has no natural threshold: it is compared with that of the model before its first step.
-  untrained = judge(prepared, prepared.state, headline).numbers if headline.during else {}
+  untrained = judge(prepared, prepared.state, headline).values if headline.during else {}
   result = run(prepared)
   if result is None:
     return None

@@ -63,19 +63,19 @@ def _row(row: Row, baseline: str) -> dict[str, Any]:
     'axes': {key: str(value) for key, value in row.axes.items()},
     'seeds': seeds(row),
     'learned': row.learned == len(row.cells) > 0,
-    'trained': _numbers(row.trained),
-    'unseen': _numbers(row.unseen),
-    'difference': _numbers(row.difference),
+    'trained': _plain_numbers(row.trained),
+    'unseen': _plain_numbers(row.unseen),
+    'difference': _plain_numbers(row.difference),
     'verdict': 'baseline' if row.scheme == baseline else row.verdict,
     'note': row.note,
-    'byEvaluation': {name: _numbers(value) for name, value in row.by_evaluation.items()},
-    'byLength': {length: _numbers(value) for length, value in row.by_length.items()},
+    'byEvaluation': {name: _plain_numbers(value) for name, value in row.by_evaluation.items()},
+    'byLength': {length: _plain_numbers(value) for length, value in row.by_length.items()},
     'curve': [[step, *map(_rounded, values)] for step, *values in mean_curve(row.cells, 'curve')],
     'cost': costs(row),
   }
 
 
-def _numbers(value: Interval | None) -> list[float | None] | None:
+def _plain_numbers(value: Interval | None) -> list[float | None] | None:
   if value is None:
     return None
   return [None if math.isnan(number) else number for number in value[:3]]

@@ -1,4 +1,4 @@
-"""What the files of a folder are for, by words in their names.
+"""The purpose of each file of a folder, told by words in its name.
 
 There is no word for tests: what is to stay unseen until the end is read by nobody here.
 """

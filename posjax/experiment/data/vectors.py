@@ -20,7 +20,7 @@ class Vectors(NamedTuple):
   found: Bool[np.ndarray, ' V']
 
 
-def read(path: str, numbers: Mapping[str, int], rows: int, width: int) -> Vectors:
+def read(path: str, ids: Mapping[str, int], rows: int, width: int) -> Vectors:
   """Reads the vectors of some words; the others in the file are passed over.
 
   A first line of two whole numbers (word2vec: words, width) is a header. Words are compared as they
@@ -28,7 +28,7 @@ def read(path: str, numbers: Mapping[str, int], rows: int, width: int) -> Vector
 
   Args:
     path: the file; `~` is the home folder. Its words need not be UTF-8 throughout.
-    numbers: the row of each word, below `rows`.
+    ids: the row of each word, below `rows`.
     rows: V.
     width: M, numbers in each vector.
 
@@ -39,7 +39,7 @@ def read(path: str, numbers: Mapping[str, int], rows: int, width: int) -> Vector
   place = Path(path).expanduser()
   if not place.is_file():
     raise FileNotFoundError(f'vectors expects a file of word vectors, but none is at {place}.')
-  wanted = {word.encode(): number for word, number in numbers.items()}
+  wanted = {word.encode(): number for word, number in ids.items()}
   table, found = np.zeros((rows, width), np.float32), np.zeros(rows, bool)
   with place.open('rb') as file:
     for number, line in enumerate(file, start=1):
@@ -55,7 +55,7 @@ def read(path: str, numbers: Mapping[str, int], rows: int, width: int) -> Vector
         )
       row = wanted.get(parts[0])
       if row is not None and not found[row]:
-        table[row], found[row] = _numbers(parts[1:], f'{place}, line {number}'), True
+        table[row], found[row] = _floats(parts[1:], f'{place}, line {number}'), True
   if not found.any():
     raise ValueError(f'{place} has none of the {len(wanted)} words of the vocabulary.')
   return Vectors(table, found)
@@ -83,7 +83,7 @@ def _is_number(last: bytes, word: bytes) -> bool:
   return True
 
 
-def _numbers(parts: list[bytes], where: str) -> np.ndarray:
+def _floats(parts: list[bytes], where: str) -> np.ndarray:
   try:
     row = np.array([float(part) for part in parts], np.float32)
   except ValueError:

@@ -29,15 +29,15 @@ class Words(NamedTuple):
 
   Attributes:
     names: the word of each number: 0 is padding, 1 an unknown word.
-    numbers: the number of each word, without the two.
+    ids: the number of each word, without the two.
   """
 
   names: tuple[str, ...]
-  numbers: dict[str, int]
+  ids: dict[str, int]
 
   def encode(self, words: Iterable[str]) -> np.ndarray:
     """Numbers of words, int32 [T]; 1 for those that are not in the vocabulary."""
-    return np.array([self.numbers.get(word, 1) for word in words], np.int32)
+    return np.array([self.ids.get(word, 1) for word in words], np.int32)
 
 
 def vocabulary(texts: Iterable[Iterable[str]], min_count: int) -> Words:

@@ -124,7 +124,7 @@ class Example(NamedTuple):
   """A text that a run asks at its end, and the right answer, where there is one."""
 
   text: str
-  right: str | None = None
+  correct: str | None = None
 
 
 class Ask(NamedTuple):

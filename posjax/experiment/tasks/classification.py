@@ -68,7 +68,7 @@ def task(
   coder = Coder(vocabulary, read.labels, widths)
   train, held_out = (
     [
-      bucketed.Text(coder.numbers(one), read.labels.index(example.label))
+      bucketed.Text(coder.encode(one), read.labels.index(example.label))
       for one, example in zip(part, examples, strict=True)
     ]
     for part, examples in zip(split, (read.train, read.held_out), strict=True)
@@ -126,7 +126,7 @@ class Coder(NamedTuple):
   labels: tuple[str, ...]
   widths: tuple[int, ...]
 
-  def numbers(self, split: Sequence[str]) -> np.ndarray:
+  def encode(self, split: Sequence[str]) -> np.ndarray:
     """Numbers of the first words, as many as a row holds."""
     return self.vocabulary.encode(split[: self.widths[-1]])
 
@@ -179,7 +179,7 @@ def answer(coder: Coder, model: nnx.Module, texts: Sequence[str], key: PRNGKey) 
         f'A text should have 1 to {coder.widths[-1]} words, but has {len(row)}: {text[:40]!r}.'
       )
   width = next(width for width in coder.widths if width >= max(map(len, rows)))
-  batch = bucketed.batch([bucketed.Text(coder.numbers(row), 0) for row in rows], width)
+  batch = bucketed.batch([bucketed.Text(coder.encode(row), 0) for row in rows], width)
   batch = {name: jnp.asarray(array) for name, array in batch.items()}
   return [
     _told(coder.labels, row)
@@ -242,7 +242,7 @@ def _table(
   if path is None:
     return None, 0
   rows = len(vocabulary.names)
-  given = word_vectors.read(path, vocabulary.numbers, rows, width)
+  given = word_vectors.read(path, vocabulary.ids, rows, width)
   drawn = np.random.default_rng(seed).normal(size=(rows, width))
   known = given.table[given.found]
   # One factor for all: as large on the whole as those that are drawn, else as they were.

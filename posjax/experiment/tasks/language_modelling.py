@@ -128,7 +128,7 @@ def task(
     return made(spelling.size, other or scheme, rngs=rngs, **arguments)
 
   unit = UNITS.get(spelling.unit, Unit(f'nats per {spelling.unit}'))
-  measured = numbers(spelling, scored, unit)
+  measured = measures(spelling, scored, unit)
 
   def judge(each: int, **changes) -> Evaluation:
     if text is not None:
@@ -182,7 +182,7 @@ def evaluation(
   )
 
 
-def numbers(made: Vocabulary, scored: np.ndarray, unit: Unit) -> dict[str, Metric]:
+def measures(made: Vocabulary, scored: np.ndarray, unit: Unit) -> dict[str, Metric]:
   """The metrics of a text: the mean loss in its unit first, and the same in other units."""
   others = {
     name: metrics.mean_loss(name, unit.factor, restate)

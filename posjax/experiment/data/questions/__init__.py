@@ -22,7 +22,7 @@ _WIDTHS = 64  # rows of many lengths are padded to few widths, so that few progr
 
 
 class Questions(NamedTuple):
-  """What an algorithmic task asks.
+  """The questions of an algorithmic task.
 
   Attributes:
     facts: what to report about it.

@@ -162,7 +162,7 @@ def _positive(rng: np.random.Generator, length: int) -> list[int]:
 
 
 def _number(bits: list[int]) -> int:
-  """Of bits from the units up."""
+  """The number whose bits are given from the units up."""
   return int(''.join(map(str, reversed(bits))), 2)
 
 

@@ -1,4 +1,4 @@
-"""What a token is: a byte, a character, a word, or a piece that sentencepiece learned."""
+"""Vocabularies of bytes, characters, words, or pieces that sentencepiece learned."""
 
 import base64
 import io
