@@ -76,7 +76,9 @@ def scheme(
   key_minus_query: bool = False,
   base: float = 10000.0,
 ) -> Scheme:
-  """Unscaled attention that sees directions; `True` for the middle three is the authors' code.
+  """Attention without the factor 1/sqrt(D), in which a key before and one after differ.
+
+  With `key_term`, `endpoint` and `key_minus_query` set, it is that of the authors' code.
 
   Queries are multiplied by sqrt(D), because `attend` divides by it: leave its scale at the default.
   The heads become twice as wide, or three times as wide with the key term.

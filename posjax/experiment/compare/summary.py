@@ -32,7 +32,7 @@ class Rules(NamedTuple):
   learned_share: float
 
   def check(self) -> 'Rules':
-    """These rules.
+    """Returns these rules, once each of them is in its range.
 
     Raises:
       ValueError: if one is out of its range.

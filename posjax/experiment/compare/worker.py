@@ -67,7 +67,7 @@ def attempt(config: Any, folder: Path) -> dict[str, Any]:
 
 @contextlib.contextmanager
 def _said_to(path: Path) -> Generator[None]:
-  """Within it, whatever is printed, by libraries too, goes to a file; so does a traceback."""
+  """Sends everything that is printed within it to a file, by libraries too, and tracebacks."""
   before = [os.dup(1), os.dup(2)]
   handle = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
   try:

@@ -146,7 +146,7 @@ def _tokens(document: Any, encode: Callable[[Any], np.ndarray]) -> np.ndarray:
 
 
 def _piece_starts(tokens: list[np.ndarray], length: int) -> np.ndarray:
-  """[N, 2]: the document and the first token of each piece; a piece has a target or is none."""
+  """The document and the first token of each piece, [N, 2]; a piece has one target or more."""
   starts = [np.arange(0, len(document) - 1, length) for document in tokens]
   documents = np.repeat(np.arange(len(starts)), [len(start) for start in starts])
   return np.stack([documents, np.concatenate([*starts, np.arange(0)])], axis=1)

@@ -205,7 +205,10 @@ def _words(documents: Sequence[str], vocab_size: int | None) -> list[str]:
 
 
 def _chosen(counts: Counter, marks: Sequence[str], size: int | None, what: str) -> list[str]:
-  """Marks, then types by falling frequency; with a size, `<unk>` is a mark and the rest is cut."""
+  """The names of the tokens: first the marks, then the types, the most frequent first.
+
+  With a size, only as many of them are kept, and `<unk>` is one of the marks.
+  """
   marks = (*marks, UNKNOWN) if size is not None else marks
   types = sorted(counts.keys() - set(marks), key=lambda each: (-counts[each], each))
   if size is None:
