@@ -87,7 +87,7 @@ def attend(
 
   Example:
     >>> x = jax.random.normal(jax.random.key(0), (1, 3, 2, 4))
-    >>> pos = jnp.arange(3)
+    >>> pos = jax.numpy.arange(3)
     >>> attend(x, x, x, Scheme(), {}, q_pos=pos, k_pos=pos, causal=True).shape
     (1, 3, 2, 4)
   """

@@ -63,7 +63,7 @@ def test_seeds_share_their_program_and_not_their_numbers(tmp_path):
     made = setup(config, tmp_path)
     batch = sharding.put_batch(next(made.data), made.mesh)
     texts.append(made.step.func.lower(made.state, batch, 1, **made.step.keywords).as_text())
-    values.append(np.asarray(made.state.params['embedding']['embedding'][...]))
+    values.append(np.asarray(made.state.params['embed']['table']['embedding'][...]))
   assert texts[0] == texts[1]
   assert abs(values[0] - values[1]).max() > 0.01
   assert training.step_bytes(made.step, made.state, batch) > 0
