@@ -76,6 +76,7 @@ def test_batches_of_ids_are_each_their_own():
     'shaw(2, per_head=True)',
     'deberta(2)',
     'deberta(2, p2c_reversed=True, c2p=False)',
+    'deberta(2, p2c_reversed=True)',
     'deberta(16, buckets=4)',
   ],
 )

@@ -285,3 +285,19 @@ def test_float_ids_are_refused(buckets):
 def test_arguments_out_of_range_are_refused(arguments, message):
   with pytest.raises(ValueError, match=message):
     deberta.scheme(**arguments)
+
+
+@pytest.mark.parametrize(
+  ('heads', 'kv_heads', 'first', 'count'), [(6, 3, 2, 2), (6, 3, 2, 4), (6, 6, 4, 1)]
+)
+def test_some_heads_get_their_own_position_keys_and_queries(heads, kv_heads, first, count):
+  """Query heads share key heads, so those of the position keys are counted in key heads."""
+  scheme, dims = deberta.scheme(2), posjax.Dims(8, heads, 4, kv_heads)
+  params = posjax.init(scheme, jax.random.key(0), dims)
+  ready, _ = scheme.prepare(params, None, None, None)
+  shared = heads // kv_heads
+  found = scheme.tiled.cut_heads(ready, jnp.asarray(first), count, shared)
+  queries = ready['queries'][:, first : first + count]
+  keys = ready['keys'][:, first // shared : (first + count) // shared]
+  np.testing.assert_array_equal(found['queries'], queries)
+  np.testing.assert_array_equal(found['keys'], keys)
