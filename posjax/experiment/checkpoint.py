@@ -9,7 +9,6 @@ and never averaged.
 import contextlib
 import functools
 import math
-from collections import Counter
 from collections.abc import Generator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -308,13 +307,7 @@ def _best(metrics: Mapping[int, Mapping[str, Any] | None], choice: Choice) -> in
 
 
 def _read(checkpoints: ocp.CheckpointManager, step: int, state: Any, folder: Path) -> Any:
-  there, here = map(_shapes, (checkpoints.item_metadata(step)['state'].tree, state))
-  if there != here:
-    odd = next(iter((there - here) + (here - there)))
-    raise ValueError(
-      f'{folder} holds another model than config.json makes: an array of shape {odd} is in one '
-      'of them alone.'
-    )
+  _check_tree(checkpoints, step, state, folder)
   target = ocp.args.Composite(state=ocp.args.StandardRestore(state))
   return checkpoints.restore(step, args=target)['state']
 
@@ -346,5 +339,35 @@ def _divided(total: Any, like: Any, count: int) -> Any:
   return jax.tree.map(lambda leaf, old: (leaf / count).astype(old.dtype), total, like)
 
 
-def _shapes(tree: Any) -> Counter[tuple[int, ...]]:
-  return Counter(tuple(leaf.shape) for leaf in jax.tree.leaves(tree))
+def check(folder: Path, state: Any) -> None:
+  """Refuses to go on from checkpoints of another model, before anything is trained.
+
+  Args:
+    folder: of checkpoints, which need not exist.
+    state: a `training.State`: arrays, or shapes with their shardings.
+
+  Raises:
+    ValueError: if the newest checkpoint holds another tree than `state`.
+  """
+  if not folder.is_dir():
+    return
+  with _reader(folder) as checkpoints:
+    step = checkpoints.latest_step()
+    if step is not None:
+      _check_tree(checkpoints, step, state, folder)
+
+
+def _check_tree(checkpoints: ocp.CheckpointManager, step: int, state: Any, folder: Path) -> None:
+  there, here = map(_shapes, (checkpoints.item_metadata(step)['state'].tree, state))
+  for name in sorted({*there, *here}):
+    if there.get(name) != here.get(name):
+      raise ValueError(
+        f'{folder} holds another model than config.json makes, or one of an earlier version: '
+        f'{name} should have shape {here.get(name, "none")}, but has {there.get(name, "none")}.'
+      )
+
+
+def _shapes(tree: Any) -> dict[str, tuple[int, ...]]:
+  """The shape of each array, by its path."""
+  path = functools.partial(jax.tree_util.keystr, simple=True, separator='/')
+  return {path(keys): tuple(leaf.shape) for keys, leaf in jax.tree.leaves_with_path(tree)}

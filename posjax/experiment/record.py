@@ -71,7 +71,8 @@ def check_workdir(config: str, workdir: Path) -> None:
   if not path.exists():
     return
   there, here = completed(json.loads(path.read_text())), completed(json.loads(config))
-  differ = [key for key in sorted({*there, *here}) if there.get(key) != here.get(key)]
+  keys = sorted({*there, *here} - {'compare'})  # which is of the report of a grid, not of a run
+  differ = [key for key in keys if there.get(key) != here.get(key)]
   if differ:
     raise ValueError(
       f'{workdir} holds a run with another {", ".join(differ)}; give another --workdir.'

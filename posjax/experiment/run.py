@@ -76,6 +76,7 @@ def setup(config: ConfigDict, workdir: str | Path, schemes: Sequence[posjax.Sche
   evaluation.check(task)
   checkpoint.choose(config, higher(task))  # refuses what it cannot do before anything is trained
   graph, state = training.create(task, transform, mesh, config.seed)
+  checkpoint.check(workdir / 'checkpoints', state)
   step = training.make_step(task, graph, transform, config.seed, mesh)
   data = iter(task.train_batches(jax.process_index(), jax.process_count()))
   first = next(iter(task.train_batches(jax.process_index(), jax.process_count())))

@@ -197,7 +197,10 @@ def test_a_config_of_another_model_is_told(spoken, tmp_path):
   config = json.loads((folder / 'config.json').read_text())
   config['model']['width'] = 32
   (folder / 'config.json').write_text(json.dumps(config))
-  with pytest.raises(ValueError, match=r'holds another model than config\.json makes: .*shape'):
+  with pytest.raises(
+    ValueError,
+    match=r'another model than config\.json makes, or .*: \S+ should have shape .*but has',
+  ):
     load(folder)
   config['scheme'] = 'nothing_of_the_kind'
   (folder / 'config.json').write_text(json.dumps(config))

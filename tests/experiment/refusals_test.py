@@ -1,9 +1,11 @@
 """What train.py refuses: in one sentence, and before anything is written."""
 
 import pytest
+from flax import nnx
 
+from posjax.experiment import checkpoint
 from tests.experiment.runs import small, start
-from train import train
+from train import setup, train
 
 WRONG = [
   ({'scheme': 'ropee'}, ValueError, "Unknown scheme 'ropee'; did you mean 'rope'"),
@@ -40,6 +42,26 @@ def test_an_empty_file_is_refused(tmp_path, unchecked):
   (tmp_path / 'empty.txt').touch()
   with pytest.raises(ValueError, match=r'empty\.txt'):
     train(small(**{'task.data': f'file:{tmp_path}/empty.txt'}), tmp_path / 'run')
+
+
+def test_checkpoints_of_an_earlier_versions_model_are_refused_before_training(tmp_path):
+  """Its arrays have the same shapes, and other names."""
+  config = small(steps=3)
+  prepared = setup(config, tmp_path)
+  params = nnx.to_pure_dict(prepared.state.params)
+  params['words'] = params.pop('embed')
+  earlier = prepared.state._replace(params=params)
+  choice = checkpoint.choose(config, {'loss': False})
+  with checkpoint.manager(tmp_path / 'checkpoints', choice) as checkpoints:
+    checkpoint.save(checkpoints, 3, earlier, prepared.data)
+  with pytest.raises(ValueError, match=r'another model .*embed/table.* \(256, 32\), but has none'):
+    setup(config, tmp_path)
+
+
+def test_how_a_grid_is_reported_does_not_make_another_run(tmp_path):
+  config = small(steps=3)
+  train(config, tmp_path)
+  setup(small(**{'steps': 3, 'compare.quality': 'tokens'}), tmp_path)
 
 
 def test_a_folder_of_another_run_is_refused_and_kept(tmp_path):
