@@ -198,7 +198,7 @@ def test_unseen_lengths_weigh_alike_and_one_without_a_number_leaves_none():
   scores = {each.name: judged.score(each, Oracle()) for each in task.evaluations}
 
   def changed(name, **numbers):
-    scores[name] = scores[name]._replace(numbers={**scores[name].values, **numbers})
+    scores[name] = scores[name]._replace(values={**scores[name].values, **numbers})
 
   changed('length 8', accuracy=0.25, loss=3.0)
   changed('length 12', accuracy=0.75, loss=1.0)

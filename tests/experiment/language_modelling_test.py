@@ -150,7 +150,7 @@ def test_results_and_lines_state_the_other_units(tmp_path):
   assert set(row) > others(task)
   assert json.dumps(row)
   headline = task.evaluations[0]
-  line = stated(headline, measured._replace(numbers={'loss': 2.0, 'perplexity': math.exp(2)}))
+  line = stated(headline, measured._replace(values={'loss': 2.0, 'perplexity': math.exp(2)}))
   assert line == 'length 8: 2.000 nats per word, 7.389 perplexity'
   finish = headline.metrics['perplexity'].finish
   assert finish((1e6, 1.0)) == math.inf

@@ -121,7 +121,7 @@ def test_a_metric_of_the_corpus_sees_every_sentence_once_at_the_end_alone(traine
   held = spelling.words(1, 40)
   read = jax.jit(lambda source: result.model(source))
   said = [
-    spelling.text(np.asarray(read(spelling.values(word, spelling.SOURCE)[None]))[0].argmax(-1))
+    spelling.text(np.asarray(read(spelling.numbers(word, spelling.SOURCE)[None]))[0].argmax(-1))
     for word in held
   ]
   true = [''.join(c for c in word[::-1] if c in 'bcd')[:4] for word in held]

@@ -7,7 +7,7 @@ import pytest
 
 import posjax
 from posjax.math import angles
-from posjax.math.extension import kept_by_turns, mixed_frequencies
+from posjax.math.extension import mixed_frequencies, share_by_turns
 from posjax.schemes import rope, yarn
 from tests.loops import error
 from tests.rotations import GOLDEN, attended, compiled, golden, heads, reading
@@ -97,7 +97,7 @@ def test_the_papers_mixture_is_linear_in_the_turns():
   for frequency in own:  # "NTK-by-parts", alpha = 1, beta = 32
     turns = 2048 / (2 * math.pi / frequency)
     expected.append(0.0 if turns < 1 else 1.0 if turns > 32 else (turns - 1) / (32 - 1))
-  found = kept_by_turns(own, 2048)
+  found = share_by_turns(own, 2048)
   np.testing.assert_allclose(found, expected, atol=1e-12)
   theirs = yarn.frequency_share(96, 2048, truncate=False)
   np.testing.assert_array_equal(found == 1, theirs == 1)
