@@ -26,11 +26,19 @@ _SHARED = {
 
 
 class Case(NamedTuple):
-  """One line of a table: who, what, and its name there."""
+  """One line of a table: who, what, and its name there.
+
+  Attributes:
+    label: the name.
+    peer: a file in benchmarks/peers.
+    spec: of spec.py.
+    root: the checkout whose benchmarks and library run.
+  """
 
   label: str
   peer: str
   spec: Any
+  root: pathlib.Path = ROOT
 
 
 class Found(NamedTuple):
@@ -85,8 +93,8 @@ class Process:
     command += [json.dumps(case.spec._asdict())] + ([] if cores is None else [str(cores)])
     self._process = subprocess.Popen(
       command,
-      cwd=ROOT,
-      env=_SHARED | os.environ,
+      cwd=case.root,
+      env=_SHARED | os.environ | {'PYTHONPATH': str(case.root)},
       stdin=subprocess.PIPE,
       stdout=subprocess.PIPE,
       text=True,

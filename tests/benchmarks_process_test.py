@@ -2,11 +2,12 @@
 
 import json
 import math
+import shutil
 from typing import ClassVar
 
 import pytest
 
-from benchmarks import attention, command, interleave, memory, report, train_step
+from benchmarks import attention, checkouts, command, interleave, memory, report, train_step
 from benchmarks.interleave import Case, Found, Gone
 from benchmarks.spec import Absent, Attention, Step, Unable
 
@@ -35,6 +36,26 @@ def test_a_process_runs_once_for_each_round_and_the_others_say_why_not():
   assert ours.temporary > 0
   assert unknown == Gone(cases[1], 'its process exited with code 1', failed=True)
   assert refused == Gone(cases[2], 'cuDNN needs a GPU', failed=False, absent=True)
+
+
+def test_two_checkouts_run_in_the_same_rounds_each_with_its_own_library(tmp_path, capsys):
+  other = tmp_path / 'other'
+  shutil.copytree(interleave.ROOT / 'benchmarks', other / 'benchmarks')
+  shutil.copytree(interleave.ROOT / 'posjax', other / 'posjax')
+  broken = other / 'posjax' / 'attention' / 'dispatch.py'
+  sizes = ['--attention=64', '--schemes=t5', '--steps=', '--rounds=2']
+  checkouts.main([str(other), *sizes])
+  line = capsys.readouterr().out.splitlines()[-1].split()
+  assert line[:3] == ['attention', '64', 't5']
+  assert float(line[-1]) == 1  # the same program needs the same temporary memory
+  broken.write_text('raise ValueError("this checkout is broken")\n')
+  with pytest.raises(SystemExit, match='other does not run'):
+    checkouts.main([str(other), *sizes])
+
+
+def test_ratios_are_of_medians_and_of_each_round():
+  r = checkouts.ratios(found('new', [2.0, 3.0, 9.0]), found('old', [1.0, 4.0, 3.0]))
+  assert r[:4] == (1.0, 2.0, 0.75, 3.0)
 
 
 # Rounds, with processes that are none.
