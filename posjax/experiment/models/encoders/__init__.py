@@ -7,7 +7,6 @@ name. One that takes `schemes`, a pattern over its layers, has attention; the ot
 by place 0 and 1 alone.
 """
 
-import difflib
 import importlib
 import inspect
 import pkgutil
@@ -20,6 +19,7 @@ from jaxtyping import Array, Inexact
 from posjax.experiment.models.embedding import Embedded
 from posjax.experiment.models.layer_sets import LayerSet
 from posjax.experiment.models.pooling import Encoded
+from posjax.experiment.names import check_known
 from posjax.scheme import PRNGKey, Scheme, places
 
 
@@ -60,10 +60,7 @@ def get_encoder(name: str) -> Callable[..., Encoder]:
   Raises:
     ValueError: if there is none of that name.
   """
-  if name not in names():
-    near = difflib.get_close_matches(name, names(), n=1)
-    hint = f"; did you mean '{near[0]}'?" if near else '.'
-    raise ValueError(f"Unknown encoder '{name}'{hint} There are: {', '.join(names())}.")
+  check_known('encoder', name, names())
   return importlib.import_module(f'{__name__}.{name}').encoder
 
 
