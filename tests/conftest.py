@@ -23,6 +23,7 @@ os.environ.setdefault('MPLBACKEND', 'agg')
 import jax
 import jaxtyping
 import pytest
+from xdist.scheduler import LoadScopeScheduling
 
 from tests import draws
 
@@ -31,6 +32,22 @@ jax.config.update('jax_numpy_rank_promotion', 'raise')
 # Annotations are checked at run time here and only here. The hook is never removed: modules
 # such as the schemes are imported when a test first names them.
 jaxtyping.install_import_hook('posjax', 'beartype.beartype')
+
+
+class SharedPrograms(LoadScopeScheduling):
+  """Tests that share what they compile or train run in one process, one after the other.
+
+  These are the tests of one file; in the contract, which tests every scheme alone, those of one
+  scheme.
+  """
+
+  def _split_scope(self, nodeid):
+    file, _, test = nodeid.partition('::')
+    return f'{file}[{test.partition("[")[2]}' if file.endswith('contract_test.py') else file
+
+
+def pytest_xdist_make_scheduler(config, log):
+  return SharedPrograms(config, log)
 
 
 @pytest.fixture

@@ -12,13 +12,13 @@ from posjax.experiment.compare.summary import Row, Summary
 
 
 def shown(value: Interval | None, signed: bool = False) -> str:
-  """A mean with its interval, as '93.1 [90.0, 96.2]'; alone where one seed is all there is."""
+  """A mean with its interval, as '93.1 [90.0, 96.2]', or '93.1 (n = 1)' of one seed."""
   if value is None:
     return '-'
   sign = '+' if signed else ''
   mean = f'{value.mean:{sign}.{_digits(value)}f}'
   if math.isnan(value.low):
-    return mean
+    return f'{mean} (n = 1)'
   return f'{mean} [{value.low:{sign}.{_digits(value)}f}, {value.high:{sign}.{_digits(value)}f}]'
 
 
