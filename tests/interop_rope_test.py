@@ -264,20 +264,12 @@ def _expected(line, head_dim):
       'needs rope_scaling.factor or original_max_position_embeddings, but',
     ),
     (
-      _llama({'type': 'longrope', **SEARCHED, 'factor': 4}),
-      'LongRoPE depends on the length',
-    ),
-    (
       {**PHI, 'original_max_position_embeddings': 16, 'rope_scaling': {**DEEPSEEK}},
       'must have one original_max_position_embeddings, but got 4096 and 16',
     ),
     (
       {**_llama({'type': 'linear', 'factor': 2}), 'rope_parameters': {'rope_theta': 500.0}},
       'rope_parameters or rope_scaling, but got both, and they differ',
-    ),
-    (
-      {'model_type': 'gemma4_text', 'rope_parameters': {**NEW_GEMMA, 'full_attention': None}},
-      r"one of \['full_attention', 'sliding_attention'\], but got None",
     ),
     (_heads('phi', head_dim=10), 'an even number of the dimensions of each head, but got 5 of 10'),
     (_heads('gptj', rotary_dim=64), 'an even number of the dimensions .*, but got 64 of 8'),
@@ -343,3 +335,9 @@ def test_a_layer_type_without_parameters_is_refused():
   config = {'model_type': 'gemma4_text', 'rope_parameters': {**NEW_GEMMA, 'full_attention': None}}
   with pytest.raises(ValueError, match=r'rope_parameters\.full_attention must be a dict, because'):
     interop.from_hf(config, layer_type='full_attention')
+
+
+def test_longropes_original_length_is_not_guessed_from_the_longest():
+  config = _llama({'type': 'longrope', **SEARCHED, 'factor': 4}, model_type='phi3')
+  with pytest.raises(ValueError, match='needs original_max_position_embeddings, but got'):
+    interop.from_hf(config, length=17)
