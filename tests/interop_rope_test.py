@@ -159,7 +159,7 @@ def _heads(model_type, **more):
       {},
       'rope(base=500.0, interleaved=True)',
     ),
-    ({'model_type': 'cohere'}, {}, 'rope(interleaved=True)'),
+    ({'model_type': 'cohere', 'rope_theta': 10000}, {}, 'rope(interleaved=True)'),
     ({'model_type': 'cohere2'}, {'layer_type': 'full_attention'}, 'none'),
     (
       {'model_type': 'cohere2', 'rope_theta': 50000},
@@ -194,8 +194,9 @@ def test_qwens_rotation_is_hugging_faces():
 @pytest.mark.parametrize('interleaved', [False, True])
 def test_sections_are_read_from_the_old_form_and_the_new(interleaved):
   told = {'mrope_section': [2, 1, 1], 'rope_type': 'default', 'mrope_interleaved': interleaved}
-  new = {'model_type': 'qwen3_vl_text', 'rope_parameters': {**told, 'rope_theta': 5e6}}
-  old = {'model_type': 'qwen3_vl_text', 'rope_scaling': told, 'rope_theta': 5e6}
+  kind = 'qwen3_vl_text' if interleaved else 'qwen2_5_vl_text'
+  new = {'model_type': kind, 'rope_parameters': {**told, 'rope_theta': 5e6}}
+  old = {'model_type': kind, 'rope_scaling': told, 'rope_theta': 5e6}
   expected = posjax.get(f'mrope((2, 1, 1), base=5e6, interleaved_sections={interleaved})')
   x, pos = (
     jax.random.normal(jax.random.key(0), (1, 3, 1, 8)),
@@ -257,6 +258,20 @@ def _expected(line, head_dim):
     (
       {'model_type': 'llama4_text', 'rope_theta': 5e5, 'no_rope_layers': [1, 0]},
       'Some layers .* no scheme .*attn_temperature_tuning',
+    ),
+    # Versions of transformers differ about this default.
+    ({'model_type': 'cohere'}, "no rope_theta, and that of 'cohere' is not known"),
+    ({'model_type': 'persimmon'}, "no rope_theta, and that of 'persimmon' is not known"),
+    (QWEN, 'qwen2_vl needs rope_parameters.mrope_section, but got'),
+    (
+      QWEN | {'rope_scaling': {'mrope_section': [2, 1, 1], 'mrope_interleaved': True}},
+      'mrope_interleaved must be False for qwen2_vl, but got True',
+    ),
+    (
+      QWEN
+      | {'model_type': 'qwen3_vl_text'}
+      | {'rope_scaling': {'mrope_section': [2, 1, 1], 'mrope_interleaved': False}},
+      'mrope_interleaved must be True for qwen3_vl_text, but got False',
     ),
     # The extension is not 1 because nobody told it.
     (

@@ -26,9 +26,17 @@ _SPLIT = {
   *('phi3', 'phimoe', 'qwen2', 'qwen2_moe', 'qwen3', 'qwen3_moe', 'smollm3', 'stablelm'),
   *('qwen2_vl', 'qwen2_vl_text', 'qwen2_5_vl', 'qwen2_5_vl_text', 'qwen3_vl_text', 'starcoder2'),
 }
+# Models of three ids for each token. The value: whether the ids take frequencies in turn, which
+# transformers decides by the model, and not by the configuration.
+_MULTIMODAL = {
+  **dict.fromkeys(('qwen2_vl', 'qwen2_vl_text', 'qwen2_5_vl', 'qwen2_5_vl_text'), False),
+  'qwen3_vl_text': True,
+}
+# Models whose base is 10000 where `config.json` has no rope_theta. Cohere and Persimmon are missing,
+# because versions of transformers differ about theirs.
 _BASE_10000 = {
-  *('codegen', 'cohere', 'deepseek_v2', 'deepseek_v3', 'falcon', 'gemma', 'gemma2', 'glm', 'gptj'),
-  *('gpt_neox', 'llama', 'mistral', 'persimmon', 'phi', 'phi3', 'qwen2', 'stablelm'),
+  *('codegen', 'deepseek_v2', 'deepseek_v3', 'falcon', 'gemma', 'gemma2', 'glm', 'gptj'),
+  *('gpt_neox', 'llama', 'mistral', 'phi', 'phi3', 'qwen2', 'stablelm'),
 }
 _DEFAULTS = {
   'codegen': {'rotary_dim': 64},
@@ -72,6 +80,8 @@ def rotary(
   told = _parameters(fields, layer_type)
   if told.values.get('mrope_section') is not None:
     return _multimodal(told, fields, layout)
+  if kind in _MULTIMODAL:
+    raise ValueError(f'{kind} needs {told.path}mrope_section, but got {shown(dict(told.values))}.')
   kind = _rope_type(told)
   if kind not in _MAKERS:
     raise ValueError(
@@ -95,7 +105,11 @@ def _multimodal(told: Fields, fields: Fields, interleaved: bool) -> Scheme:
       f'{shown(dict(told.values))} of {fields.values.get("model_type")!r}.'
     )
   sections = told.get('mrope_section', list[Size])
-  return mrope.scheme(sections, _base(fields, told), told.get('mrope_interleaved', bool, False))
+  model = fields.get('model_type', str) or ''
+  in_turn = told.get('mrope_interleaved', bool, _MULTIMODAL.get(model, False))
+  if in_turn != _MULTIMODAL.get(model, in_turn):
+    raise told.refuse('mrope_interleaved', f'{not in_turn} for {model}')
+  return mrope.scheme(sections, _base(fields, told), in_turn)
 
 
 def _rope_type(told: Fields) -> str:
@@ -124,7 +138,7 @@ def _parameters(fields: Fields, layer_type: str | None) -> Fields:
       'The configuration must have rope_parameters or rope_scaling, but got both, and they differ: '
       f'{shown(dict(new.values))} and {shown(dict(old.values))}.'
     )
-  told = new if new.values else old
+  told = old if old.values else new
   local = fields.positive('rope_local_base_freq', 'local_rope_theta')
   if local is not None and not _layered(told):
     whole = {'rope_theta': fields.positive('rope_theta', 'global_rope_theta'), **told.values}
