@@ -69,7 +69,8 @@ class Dims(_Sizes):
     dims = super()._make(read(value, kind, f"Dims' {name}") for (name, kind), value in each)
     if dims.num_heads % (dims.num_kv_heads or 1):
       raise ValueError(
-        f"Dims' num_kv_heads must divide num_heads {dims.num_heads}, but got {dims.num_kv_heads}."
+        'The key heads must divide the query heads, but got '
+        f'{dims.num_kv_heads} and {dims.num_heads}.'
       )
     return dims
 

@@ -131,7 +131,7 @@ def test_sizes_of_numpy_become_pythons(unchecked):
 
 
 def test_key_heads_divide_the_query_heads(unchecked):
-  with pytest.raises(ValueError, match='num_kv_heads must divide num_heads 4, but got 3'):
+  with pytest.raises(ValueError, match='key heads must divide the query heads, but got 3 and 4'):
     Dims(12, 4, 6, num_kv_heads=3)
 
 

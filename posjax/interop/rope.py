@@ -32,8 +32,8 @@ _MULTIMODAL = {
   **dict.fromkeys(('qwen2_vl', 'qwen2_vl_text', 'qwen2_5_vl', 'qwen2_5_vl_text'), False),
   'qwen3_vl_text': True,
 }
-# Models whose base is 10000 where `config.json` has no rope_theta. Cohere and Persimmon are missing,
-# because versions of transformers differ about theirs.
+# Models whose base is 10000 where `config.json` has no rope_theta. Cohere and Persimmon are not
+# here, because versions of transformers differ about theirs.
 _BASE_10000 = {
   *('codegen', 'deepseek_v2', 'deepseek_v3', 'falcon', 'gemma', 'gemma2', 'glm', 'gptj'),
   *('gpt_neox', 'llama', 'mistral', 'phi', 'phi3', 'qwen2', 'stablelm'),
