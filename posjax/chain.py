@@ -9,7 +9,7 @@ from typing import Any
 
 import jax
 
-from posjax.scheme import At, Relative, Scheme, Tiled, declares, in_tiles
+from posjax.scheme import At, Relative, Scheme, Tiled, check_is_scheme, declares, in_tiles
 
 
 def chain(*schemes: Scheme) -> Scheme:
@@ -26,7 +26,10 @@ def chain(*schemes: Scheme) -> Scheme:
 
   Raises:
     ValueError: if members ask for different numbers of ids per token.
+    TypeError: if a member is no scheme.
   """
+  for scheme in schemes:
+    check_is_scheme(scheme)
   parts = tuple(p for s in schemes for p in (s.parts or (s,)) if p != Scheme())
   if len(parts) < 2:
     return parts[0] if parts else Scheme()

@@ -3,8 +3,12 @@
 Schemes never derive positions from a shape; these functions make them, once, at the border.
 """
 
+import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Bool, Int
+
+from posjax.arguments import INT32, POSITIVE, read_integer, shown
 
 
 def sequential(length: int, offset: int | Int[Array, '*B'] = 0) -> Int[Array, '*B T']:
@@ -17,12 +21,17 @@ def sequential(length: int, offset: int | Int[Array, '*B'] = 0) -> Int[Array, '*
   Returns:
     int32 [T], or [B, T] for offsets [B].
 
+  Raises:
+    TypeError: if the length or the offsets are no integers.
+    ValueError: if the length is negative, or an id is no int32.
+
   Example:
     >>> sequential(4, offset=jnp.array([0, 7]))
     Array([[ 0,  1,  2,  3],
            [ 7,  8,  9, 10]], dtype=int32)
   """
-  start = jnp.asarray(offset, jnp.int32)[..., None]
+  length = read_integer(length, range(2**31), 'The length of a text')
+  start = jnp.asarray(_offsets(offset, length), jnp.int32)[..., None]
   return start + jnp.arange(length, dtype=jnp.int32).reshape((1,) * (start.ndim - 1) + (-1,))
 
 
@@ -36,12 +45,14 @@ def from_mask(mask: Bool[Array, '*B T']) -> Int[Array, '*B T']:
     int32 ids; padding gets 0, and must be hidden by segments or a mask.
 
   Raises:
-    TypeError: if the mask is not boolean.
+    TypeError: if the mask is no array, or not boolean.
+    ValueError: if it has no axis.
 
   Example:
     >>> from_mask(jnp.array([[False, False, True, True, True]]))
     Array([[0, 0, 0, 1, 2]], dtype=int32)
   """
+  _check_array(mask, 'The mask')
   if mask.dtype != jnp.bool_:
     raise TypeError(f'The mask must be boolean, True for real tokens, but got {mask.dtype}.')
   return jnp.where(mask, jnp.cumsum(mask, axis=-1, dtype=jnp.int32) - 1, 0)
@@ -56,10 +67,19 @@ def from_segments(segments: Int[Array, '*B T']) -> Int[Array, '*B T']:
   Returns:
     int32 ids; padding gets 0.
 
+  Raises:
+    TypeError: if the segments are no array of integers.
+    ValueError: if they have no axis.
+
   Example:
     >>> from_segments(jnp.array([[1, 1, 1, 2, 2, 0]]))
     Array([[0, 1, 2, 0, 1, 0]], dtype=int32)
   """
+  _check_array(segments, 'Segments')
+  if not jnp.issubdtype(segments.dtype, jnp.integer):
+    raise TypeError(
+      f'Segments must be integers, the numbers of documents, but got {segments.dtype}.'
+    )
   length = segments.shape[-1]
   index = jnp.broadcast_to(jnp.arange(length, dtype=jnp.int32), segments.shape)
   before = jnp.roll(segments, 1, axis=-1)
@@ -74,6 +94,10 @@ def grid(height: int, width: int) -> Int[Array, 'T 2']:
   Returns:
     int32 [height * width, 2]: (row, column).
 
+  Raises:
+    TypeError: if a size is no integer.
+    ValueError: if a size is not positive.
+
   Example:
     >>> grid(2, 2)
     Array([[0, 0],
@@ -81,5 +105,30 @@ def grid(height: int, width: int) -> Int[Array, 'T 2']:
            [1, 0],
            [1, 1]], dtype=int32)
   """
+  height = read_integer(height, POSITIVE, 'The height of a grid')
+  width = read_integer(width, POSITIVE, 'The width of a grid')
   rows, columns = jnp.meshgrid(jnp.arange(height), jnp.arange(width), indexing='ij')
   return jnp.stack([rows.ravel(), columns.ravel()], axis=-1).astype(jnp.int32)
+
+
+def _offsets(offset: int | Int[Array, '*B'], length: int) -> int | Int[Array, '*B']:
+  """The offsets, of which those that are known leave room for the length in int32."""
+  allowed = range(INT32.start, INT32.stop - max(length - 1, 0))
+  if not isinstance(offset, (jax.Array, np.ndarray)):
+    return read_integer(offset, allowed, 'The offset of a text')
+  if not jnp.issubdtype(offset.dtype, jnp.integer):
+    raise TypeError(f'The offsets of texts must be integers, but got {offset.dtype}.')
+  # Those of a program that is being traced, or of other processes, are not known here.
+  traced = isinstance(offset, jax.core.Tracer)
+  if offset.size and not traced and getattr(offset, 'is_fully_addressable', True):
+    known = np.asarray(offset)
+    for each in (known.min(), known.max()):
+      read_integer(int(each), allowed, 'The offset of a text')
+  return offset
+
+
+def _check_array(x: Array, name: str) -> None:
+  if not isinstance(x, (jax.Array, np.ndarray)):
+    raise TypeError(f'{name} must be an array, but got {shown(x)}.')
+  if not x.ndim:
+    raise ValueError(f'{name} must have an axis of tokens, but got shape {x.shape}.')

@@ -7,11 +7,13 @@ vocabulary. Each `...Fn` below documents one place; a field left at its default 
 `posjax.chain` composes schemes; `posjax.expression` reads them from one line of text.
 """
 
-from collections.abc import Callable
-from typing import Any, NamedTuple, Protocol
+from collections.abc import Callable, Iterable
+from typing import Annotated, Any, NamedTuple, Protocol
 
 import jax
 from jaxtyping import Array, Float, Int, Num, Shaped
+
+from posjax.arguments import Size, read, shown
 
 Params = Any  # a dict of arrays; for a chain, a tuple with one dict per member
 At = Any  # what `prepare` knows about each token: a tree of arrays [B, T, ...]
@@ -19,22 +21,58 @@ Ids = Num[Array, '...']  # int32 or float32, [B, T] or, for schemes with n axes,
 PRNGKey = Any  # typed (`jax.random.key`) or raw (`jax.random.PRNGKey`)
 
 
-class Dims(NamedTuple):
+class _Sizes(NamedTuple):
+  width: Size
+  num_heads: Size
+  head_dim: Size
+  num_kv_heads: Size | None = None
+  vocab: Annotated[int, range(2**31)] = 0
+
+
+class Dims(_Sizes):
   """The sizes that `init` may need.
 
   Attributes:
     width: M, the model's width.
     num_heads: H, query heads.
     head_dim: D, the width of one head.
-    num_kv_heads: K, key/value heads; None means H.
+    num_kv_heads: K, key/value heads, which divides H; None means H.
     vocab: V, the number of token types; 0 where unknown.
+
+  Raises:
+    TypeError: if a size is not an integer.
+    ValueError: if it is not positive, or K does not divide H.
+
+  Example:
+    >>> Dims(width=8, num_heads=2, head_dim=4).vocab
+    0
   """
 
-  width: int
-  num_heads: int
-  head_dim: int
-  num_kv_heads: int | None = None
-  vocab: int = 0
+  __slots__ = ()
+
+  def __new__(
+    cls,
+    width: int,
+    num_heads: int,
+    head_dim: int,
+    num_kv_heads: int | None = None,
+    vocab: int = 0,
+  ) -> 'Dims':
+    """Reads and checks all sizes."""
+    return cls._make((width, num_heads, head_dim, num_kv_heads, vocab))
+
+  @classmethod
+  def _make(cls, iterable: Iterable[Any]) -> 'Dims':
+    """The sizes in their order; `_replace` makes its result with it, too."""
+    kinds = _Sizes.__annotations__.items()
+    each = zip(kinds, iterable, strict=True)
+    dims = super()._make(read(value, kind, f"Dims' {name}") for (name, kind), value in each)
+    if dims.num_heads % (dims.num_kv_heads or 1):
+      raise ValueError(
+        'The key heads must divide the query heads, but got '
+        f'{dims.num_kv_heads} and {dims.num_heads}.'
+      )
+    return dims
 
 
 class IdsFn(Protocol):
@@ -237,6 +275,24 @@ class Scheme(NamedTuple):
 _PLACES = ('ids', 'embed', 'query', 'key', 'logits', 'bias', 'values')
 
 
+def check_is_scheme(scheme: Any) -> None:
+  """Refuses whatever is no scheme, such as the line of one.
+
+  Raises:
+    TypeError: if it is none.
+
+  Example:
+    >>> check_is_scheme('rope')
+    Traceback (most recent call last):
+      ...
+    TypeError: A scheme must be a posjax.Scheme, as posjax.get makes from a line, but got 'rope'.
+  """
+  if not isinstance(scheme, Scheme):
+    raise TypeError(
+      f'A scheme must be a posjax.Scheme, as posjax.get makes from a line, but got {shown(scheme)}.'
+    )
+
+
 def declares(scheme: Scheme, field: str) -> bool:
   """Whether `scheme` does anything in `field`, one of the record's names."""
   return getattr(scheme, field) != getattr(Scheme(), field)
@@ -249,6 +305,7 @@ def places(scheme: Scheme) -> tuple[str, ...]:
     >>> places(Scheme(bias=lambda params, distance: -abs(distance)[None]))
     ('bias',)
   """
+  check_is_scheme(scheme)
   return tuple(name for name in _PLACES if declares(scheme, name))
 
 
@@ -274,7 +331,13 @@ def init(scheme: Scheme, key: PRNGKey, dims: Dims) -> Params:
 
   Returns:
     A dict of arrays; for a chain, a tuple with one dict per member.
+
+  Raises:
+    TypeError: if `scheme` is no Scheme, or `dims` no Dims.
   """
+  check_is_scheme(scheme)
+  if not isinstance(dims, Dims):
+    raise TypeError(f'The sizes of a model must be a posjax.Dims, but got {shown(dims)}.')
   model_key, layer_key = jax.random.split(key)
   return merge(scheme.init_model(model_key, dims), scheme.init(layer_key, dims))
 

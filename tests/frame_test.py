@@ -77,10 +77,11 @@ def group(*patterns):
 
 # Who may import whom. Each room names those that it may import; arrows point downward only.
 
-RECORD = {'posjax.scheme'}
+RECORD = {'posjax.scheme', 'posjax.arguments'}
 ROOMS = {
-  'posjax/scheme.py': set(),
-  'posjax/positions.py': set(),
+  'posjax/arguments.py': set(),
+  'posjax/scheme.py': {'posjax.arguments'},
+  'posjax/positions.py': {'posjax.arguments'},
   'posjax/chain.py': RECORD,
   'posjax/math/*.py': RECORD,
   # `posjax.expression` serves a scheme that adapts another one, which it is given as a line.

@@ -159,7 +159,7 @@ def _heads(model_type, **more):
       {},
       'rope(base=500.0, interleaved=True)',
     ),
-    ({'model_type': 'cohere'}, {}, 'rope(interleaved=True)'),
+    ({'model_type': 'cohere', 'rope_theta': 10000}, {}, 'rope(interleaved=True)'),
     ({'model_type': 'cohere2'}, {'layer_type': 'full_attention'}, 'none'),
     (
       {'model_type': 'cohere2', 'rope_theta': 50000},
@@ -194,8 +194,9 @@ def test_qwens_rotation_is_hugging_faces():
 @pytest.mark.parametrize('interleaved', [False, True])
 def test_sections_are_read_from_the_old_form_and_the_new(interleaved):
   told = {'mrope_section': [2, 1, 1], 'rope_type': 'default', 'mrope_interleaved': interleaved}
-  new = {'model_type': 'qwen3_vl_text', 'rope_parameters': {**told, 'rope_theta': 5e6}}
-  old = {'model_type': 'qwen3_vl_text', 'rope_scaling': told, 'rope_theta': 5e6}
+  kind = 'qwen3_vl_text' if interleaved else 'qwen2_5_vl_text'
+  new = {'model_type': kind, 'rope_parameters': {**told, 'rope_theta': 5e6}}
+  old = {'model_type': kind, 'rope_scaling': told, 'rope_theta': 5e6}
   expected = posjax.get(f'mrope((2, 1, 1), base=5e6, interleaved_sections={interleaved})')
   x, pos = (
     jax.random.normal(jax.random.key(0), (1, 3, 1, 8)),
@@ -231,7 +232,7 @@ def _expected(line, head_dim):
     (_llama({'type': 'yarn', 'factor': 2, 'twist': 1}), r"'yarn' is not known with \['twist'\]"),
     (_llama({'type': 'dynamic', 'factor': 2}), 'Dynamic NTK depends on the length of the text'),
     (_llama({'type': 'longrope', **SEARCHED}), 'LongRoPE depends on the length of the text'),
-    (_llama({'type': 'linear'}), 'The configuration needs factor, but got'),
+    (_llama({'type': 'linear'}), 'The configuration needs rope_scaling.factor, but got'),
     (
       {'model_type': 'llama', 'rope_scaling': {'type': 'yarn', 'factor': 2}},
       'The configuration needs max_position_embeddings',
@@ -240,12 +241,118 @@ def _expected(line, head_dim):
     ({'model_type': 'glm'}, 'A part of each head turns, but the configuration has no width'),
     (GEMMA, r"one of \['full_attention', 'sliding_attention'\], but got None"),
     ({'model_type': 'cohere2'}, "Only the 'sliding_attention' layers of cohere2 turn"),
+    # In transformers, every fourth layer of these has no RoPE unless no_rope_layers says otherwise.
     (
-      {'model_type': 'smollm3', 'no_rope_layers': [1, 1, 1, 0]},
-      'Some layers of the model have no positions',
+      {'model_type': 'smollm3', 'rope_theta': 2e6, 'no_rope_layers': [1, 1, 1, 0]},
+      "Some layers of the model have no positions .* give those 'none', and set no_rope_layers",
     ),
+    ({'model_type': 'smollm3', 'rope_theta': 2e6}, 'Every fourth layer of smollm3 has no RoPE'),
+    (
+      {'model_type': 'smollm3', 'rope_theta': 2e6, 'no_rope_layers': None},
+      'Every fourth layer of smollm3 has no RoPE',
+    ),
+    (
+      {'model_type': 'llama4_text', 'rope_theta': 5e5, 'no_rope_layers': []},
+      'Every fourth layer of llama4_text has no RoPE .* no scheme .*attn_temperature_tuning',
+    ),
+    (
+      {'model_type': 'llama4_text', 'rope_theta': 5e5, 'no_rope_layers': [1, 0]},
+      'Some layers .* no scheme .*attn_temperature_tuning',
+    ),
+    # Versions of transformers differ about this default.
+    ({'model_type': 'cohere'}, "no rope_theta, and that of 'cohere' is not known"),
+    ({'model_type': 'persimmon'}, "no rope_theta, and that of 'persimmon' is not known"),
+    (QWEN, 'qwen2_vl needs rope_parameters.mrope_section, but got'),
+    (
+      QWEN | {'rope_scaling': {'mrope_section': [2, 1, 1], 'mrope_interleaved': True}},
+      'mrope_interleaved must be False for qwen2_vl, but got True',
+    ),
+    (
+      QWEN
+      | {'model_type': 'qwen3_vl_text'}
+      | {'rope_scaling': {'mrope_section': [2, 1, 1], 'mrope_interleaved': False}},
+      'mrope_interleaved must be True for qwen3_vl_text, but got False',
+    ),
+    # The extension is not 1 because nobody told it.
+    (
+      _llama({'type': 'yarn'}),
+      'needs rope_scaling.factor or original_max_position_embeddings, but',
+    ),
+    (
+      {**PHI, 'original_max_position_embeddings': 16, 'rope_scaling': {**DEEPSEEK}},
+      'must have one original_max_position_embeddings, but got 4096 and 16',
+    ),
+    (
+      {**_llama({'type': 'linear', 'factor': 2}), 'rope_parameters': {'rope_theta': 500.0}},
+      'rope_parameters or rope_scaling, but got both, and they differ',
+    ),
+    (_heads('phi', head_dim=10), 'an even number of the dimensions of each head, but got 5 of 10'),
+    (_heads('gptj', rotary_dim=64), 'an even number of the dimensions .*, but got 64 of 8'),
   ],
 )
 def test_what_is_not_known_is_refused_by_name(config, message):
   with pytest.raises(ValueError, match=message):
     interop.from_hf(config)
+
+
+EXAONE = {'model_type': 'exaone4', 'rope_theta': 1e6}
+
+
+@pytest.mark.parametrize(
+  ('config', 'message'),
+  [
+    (EXAONE, "layers of 'exaone4' do not turn queries and keys, .* whatever interleaved says"),
+    ({**EXAONE, 'model_type': 'ministral3'}, 'or scale them by their position'),
+    (
+      {'layer_types': ['sliding_attention', 'full_attention']},
+      "'new' may differ, .* leave layer_typ",
+    ),
+    ({'sliding_window_pattern': 4}, 'leave sliding_window_pattern out if all of them turn'),
+    ({'sliding_window_pattern': 'LLLG'}, 'leave sliding_window_pattern out'),
+    ({'no_rope_layer_interval': 4}, 'leave no_rope_layer_interval out'),
+    ({'attn_temperature_tuning': True}, 'leave attn_temperature_tuning out'),
+    ({'alibi': True}, 'leave alibi out'),
+    ({'position_embedding_type': 'nope'}, 'leave position_embedding_type out'),
+    (
+      {'rope_scaling': {'type': 'yarn', 'factor': 2, 'llama_4_scaling_beta': 0.1}},
+      'is not known with',
+    ),
+  ],
+)
+def test_the_layout_of_an_unknown_type_does_not_hide_layers_without_rope(config, message):
+  config = {'model_type': 'new', 'rope_theta': 500.0, 'max_position_embeddings': 64, **config}
+  for interleaved in (False, True):
+    with pytest.raises(ValueError, match=message):
+      interop.from_hf(config, interleaved=interleaved)
+
+
+def test_the_layout_of_an_unknown_type_is_not_told_by_its_configuration_alone():
+  with pytest.raises(ValueError, match="No positions are known of the model_type 'new'"):
+    interop.from_hf({'model_type': 'new', 'rope_theta': 500.0, 'rope_interleave': True})
+
+
+@pytest.mark.parametrize('kind', ['smollm3', 'llama4_text', 'new'])
+def test_layers_that_all_turn_alike_are_one_scheme(kind):
+  config = {'model_type': kind, 'rope_theta': 500.0, 'no_rope_layers': [1, 1]}
+  if kind == 'new':
+    config |= {
+      'layer_types': ['full_attention'] * 2,
+      'alibi': False,
+      'sliding_window_pattern': None,
+    }
+    config['position_embedding_type'] = 'rope'
+  made = interop.from_hf(config, interleaved=False)
+  for found, other in zip(_placed(made, 8), _expected('rope(base=500.0)', 8), strict=True):
+    np.testing.assert_array_equal(found, other)
+
+
+def test_a_layer_type_without_parameters_is_refused():
+  config = {'model_type': 'gemma4_text', 'rope_parameters': {**NEW_GEMMA, 'full_attention': None}}
+  with pytest.raises(ValueError, match=r'rope_parameters\.full_attention must be a dict, because'):
+    interop.from_hf(config, layer_type='full_attention')
+
+
+def test_longropes_original_length_is_not_guessed_from_the_longest():
+  config = _llama({'type': 'longrope', **SEARCHED, 'factor': 4}, model_type='phi3')
+  with pytest.raises(ValueError, match='needs original_max_position_embeddings, but got'):
+    interop.from_hf(config, length=17)

@@ -68,3 +68,52 @@ def test_grid_is_row_and_column_in_reading_order():
 def test_a_mask_that_is_not_boolean_is_refused(unchecked):
   with pytest.raises(TypeError, match='boolean, True for real tokens, but got int32'):
     positions.from_mask(jnp.array([0, 1]))
+
+
+@pytest.mark.parametrize(
+  ('make', 'error', 'message'),
+  [
+    (lambda: positions.sequential(2.5), TypeError, 'length of a text must be an integer, but got'),
+    (
+      lambda: positions.sequential('3'),
+      TypeError,
+      "length of a text must be an integer, but got '3'",
+    ),
+    (lambda: positions.sequential(-1), ValueError, 'at least 0 and of 32 bits, but got -1'),
+    (
+      lambda: positions.sequential(3, 1.5),
+      TypeError,
+      'offset of a text must be an integer, but got',
+    ),
+    (lambda: positions.sequential(3, None), TypeError, 'offset of a text must be an integer'),
+    (lambda: positions.sequential(3, jnp.ones(2)), TypeError, 'integers, but got float32'),
+    (
+      lambda: positions.sequential(3, 2**31 - 2),
+      ValueError,
+      'at most 2147483645, but got 2147483646',
+    ),
+    (
+      lambda: positions.sequential(3, jnp.array([0, 2**31 - 2])),
+      *(ValueError, 'at most 2147483645, but got 2147483646'),
+    ),
+    (lambda: positions.from_mask([True]), TypeError, r'must be an array, but got \[True\]'),
+    (
+      lambda: positions.from_mask(jnp.array(True)),
+      ValueError,
+      r'axis of tokens, but got shape \(\)',
+    ),
+    (lambda: positions.from_segments([1, 1]), TypeError, r'must be an array, but got \[1, 1\]'),
+    (lambda: positions.from_segments(jnp.ones(2)), TypeError, 'integers, .* but got float32'),
+    (lambda: positions.grid(0, 2), ValueError, 'height of a grid .* at least 1 .* but got 0'),
+    (lambda: positions.grid(2, 2.0), TypeError, 'width of a grid must be an integer, but got 2.0'),
+  ],
+)
+def test_what_numbers_no_tokens_is_refused(make, error, message, unchecked):
+  with pytest.raises(error, match=message):
+    make()
+
+
+def test_a_length_and_an_offset_may_be_numpys(unchecked):
+  np.testing.assert_array_equal(positions.sequential(np.int64(2), np.int32(5)), [5, 6])
+  np.testing.assert_array_equal(positions.sequential(0), np.zeros(0))
+  np.testing.assert_array_equal(positions.grid(np.int8(1), 2), [[0, 0], [0, 1]])

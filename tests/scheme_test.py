@@ -109,3 +109,38 @@ def test_split_parts_constants_from_what_is_trained_and_merge_joins_them():
 
 def test_dims_know_their_defaults():
   assert Dims(8, 2, 4) == Dims(width=8, num_heads=2, head_dim=4, num_kv_heads=None, vocab=0)
+
+
+@pytest.mark.parametrize('size', ['width', 'num_heads', 'head_dim', 'num_kv_heads', 'vocab'])
+def test_a_size_is_a_positive_integer(size, unchecked):
+  good = {'width': 12, 'num_heads': 4, 'head_dim': 6, 'num_kv_heads': 2, 'vocab': 7}
+  wrong = [0.5, 4.0, '4', True, [4], {}, 1j, np.float32(4), np.ones(1), -1, 2**31, float('nan')]
+  wrong += [] if size == 'vocab' else [0]
+  wrong += [] if size == 'num_kv_heads' else [None]
+  for value in wrong:
+    for make in (lambda changed: Dims(**{**good, **changed}), lambda c: Dims(**good)._replace(**c)):
+      with pytest.raises((TypeError, ValueError), match=f"^Dims' {size} must be an integer.* got"):
+        make({size: value})
+
+
+def test_sizes_of_numpy_become_pythons(unchecked):
+  dims = Dims(np.int64(12), np.uint8(4), 6, None, np.int32(0))
+  assert dims == (12, 4, 6, None, 0)
+  assert {type(size) for size in dims} == {int, type(None)}
+  assert isinstance(dims._replace(width=3), Dims)
+
+
+def test_key_heads_divide_the_query_heads(unchecked):
+  with pytest.raises(ValueError, match='key heads must divide the query heads, but got 3 and 4'):
+    Dims(12, 4, 6, num_kv_heads=3)
+
+
+def test_a_line_or_other_sizes_in_place_of_the_record_are_refused(unchecked):
+  key = jax.random.key(0)
+  for wrong in ('rope', None, 3, {}):
+    for use in (places, posjax.chain, lambda scheme: posjax.init(scheme, key, DIMS)):
+      with pytest.raises(TypeError, match=r'must be a posjax\.Scheme, .* but got'):
+        use(wrong)
+  for wrong in ((8, 2, 4), None, 'x', {'width': 8}):
+    with pytest.raises(TypeError, match=r'must be a posjax\.Dims, but got'):
+      posjax.init(Scheme(), key, wrong)

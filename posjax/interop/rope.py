@@ -8,12 +8,12 @@ of transformers' configuration classes, which `config.json` leaves out.
 
 import functools
 from collections.abc import Callable, Mapping
-from typing import Any
 
+from posjax.arguments import Size, shown
+from posjax.interop.fields import Fields
+from posjax.interop.layers import check_layers
 from posjax.scheme import Scheme
 from posjax.schemes import dynamic_ntk, llama3, longrope, mrope, none, partial, rope, yarn
-
-Config = Mapping[str, Any]
 
 # Models whose pairs of dimensions are neighbours, and models whose pairs are half a head apart.
 _INTERLEAVED = {
@@ -26,9 +26,17 @@ _SPLIT = {
   *('phi3', 'phimoe', 'qwen2', 'qwen2_moe', 'qwen3', 'qwen3_moe', 'smollm3', 'stablelm'),
   *('qwen2_vl', 'qwen2_vl_text', 'qwen2_5_vl', 'qwen2_5_vl_text', 'qwen3_vl_text', 'starcoder2'),
 }
+# Models of three ids for each token. The value: whether the ids take frequencies in turn, which
+# transformers decides by the model, and not by the configuration.
+_MULTIMODAL = {
+  **dict.fromkeys(('qwen2_vl', 'qwen2_vl_text', 'qwen2_5_vl', 'qwen2_5_vl_text'), False),
+  'qwen3_vl_text': True,
+}
+# Models whose base is 10000 where `config.json` has no rope_theta. Cohere and Persimmon are not
+# here, because versions of transformers differ about theirs.
 _BASE_10000 = {
-  *('codegen', 'cohere', 'deepseek_v2', 'deepseek_v3', 'falcon', 'gemma', 'gemma2', 'glm', 'gptj'),
-  *('gpt_neox', 'llama', 'mistral', 'persimmon', 'phi', 'phi3', 'qwen2', 'stablelm'),
+  *('codegen', 'deepseek_v2', 'deepseek_v3', 'falcon', 'gemma', 'gemma2', 'glm', 'gptj'),
+  *('gpt_neox', 'llama', 'mistral', 'phi', 'phi3', 'qwen2', 'stablelm'),
 }
 _DEFAULTS = {
   'codegen': {'rotary_dim': 64},
@@ -44,18 +52,8 @@ _DEFAULTS = {
 }
 
 
-def first(config: Config, *names: str) -> Any:
-  """The value of the first of these keys whose value is not None, and None if there is none.
-
-  Example:
-    >>> first({'n_embd': 8, 'hidden_size': None}, 'hidden_size', 'n_embd')
-    8
-  """
-  return next((config[name] for name in names if config.get(name) is not None), None)
-
-
 def rotary(
-  config: Config, layer_type: str | None, length: int | None, interleaved: bool | None
+  fields: Fields, layer_type: str | None, length: int | None, interleaved: bool | None
 ) -> Scheme:
   """The scheme of a model that rotates queries and keys; for the arguments see `interop.from_hf`.
 
@@ -64,135 +62,202 @@ def rotary(
 
   Example:
     >>> from posjax.scheme import places
-    >>> places(rotary({'model_type': 'gptj', 'n_embd': 4096, 'n_head': 16}, None, None, None))
+    >>> config = {'model_type': 'gptj', 'n_embd': 4096, 'n_head': 16}
+    >>> places(rotary(Fields(config), None, None, None))
     ('query', 'key')
   """
-  config = {**_DEFAULTS.get(config.get('model_type', ''), {}), **config}
-  if any(not turns for turns in config.get('no_rope_layers') or ()):
-    raise ValueError(
-      "Some layers of the model have no positions (0 in its no_rope_layers): give those 'none', "
-      'and leave the key out for the scheme of the others.'
-    )
-  if config.get('model_type') == 'cohere2' and layer_type != 'sliding_attention':
+  kind = fields.get('model_type', str)
+  fields = Fields({**_DEFAULTS.get(kind, {}), **fields.values})
+  layout = _interleaved(fields, kind, interleaved)
+  check_layers(fields, kind, kind in _INTERLEAVED | _SPLIT)
+  if kind == 'cohere2' and layer_type != 'sliding_attention':
     if layer_type == 'full_attention':
       return none.scheme()
-    raise ValueError("Only the 'sliding_attention' layers of cohere2 turn: give layer_type.")
-  layout = _interleaved(config, interleaved)
-  told = _parameters(config, layer_type)
-  if told.get('mrope_section'):
-    return _multimodal(told, config, layout)
-  kind = told.get('rope_type', told.get('type', 'default'))
+    raise ValueError(
+      "Only the 'sliding_attention' layers of cohere2 turn: give layer_type, but got "
+      f'{shown(layer_type)}.'
+    )
+  told = _parameters(fields, layer_type)
+  if told.values.get('mrope_section') is not None:
+    return _multimodal(told, fields, layout)
+  if kind in _MULTIMODAL:
+    raise ValueError(f'{kind} needs {told.path}mrope_section, but got {shown(dict(told.values))}.')
+  kind = _rope_type(told)
   if kind not in _MAKERS:
     raise ValueError(
       f'There is no scheme for the rope type {kind!r}. There are: {sorted(_MAKERS)}.'
     )
   maker, reads = _MAKERS[kind]
-  known = {'rope_type', 'type', 'rope_theta', 'partial_rotary_factor', *reads}
-  unknown = sorted(key for key, value in told.items() if key not in known and value is not None)
-  if unknown:
-    raise ValueError(f'The rope type {kind!r} is not known with {unknown}, but got {dict(told)}.')
-  common = {'base': _base(config, told), 'interleaved': layout}
+  _refuse_unknown(told, {'partial_rotary_factor', *reads}, f'The rope type {kind!r}')
+  common = {'base': _base(fields, told), 'interleaved': layout}
   if kind != 'proportional':
-    common['fraction'] = _fraction(config, told)
-  told = {key: value for key, value in told.items() if value is not None}
-  return maker(told, config, length)(**common)
+    common['fraction'] = _fraction(fields, told)
+  return maker(told, fields, length)(**common)
 
 
-def _multimodal(told: Config, config: Config, interleaved: bool) -> Scheme:
+def _multimodal(told: Fields, fields: Fields, interleaved: bool) -> Scheme:
   """M-RoPE, with three ids for each token, whatever the rope type is called."""
-  known = {'rope_type', 'type', 'rope_theta', 'mrope_section', 'mrope_interleaved'}
-  kind, unknown = told.get('rope_type', told.get('type')), sorted(set(told) - known)
-  if unknown or interleaved or kind not in (None, 'default', 'mrope'):
+  _refuse_unknown(told, {'mrope_section', 'mrope_interleaved'}, 'M-RoPE')
+  kind = _rope_type(told)
+  if interleaved or kind not in ('default', 'mrope'):
     raise ValueError(
-      f'M-RoPE is known with frequencies that are not scaled, and pairs half a head apart, but got '
-      f'{dict(told)} of {config.get("model_type")!r}.'
+      'M-RoPE is known with frequencies that are not scaled, and pairs half a head apart, but got '
+      f'{shown(dict(told.values))} of {fields.values.get("model_type")!r}.'
     )
-  sections = tuple(told['mrope_section'])
-  return mrope.scheme(sections, _base(config, told), bool(told.get('mrope_interleaved', False)))
+  sections = told.get('mrope_section', list[Size])
+  model = fields.get('model_type', str) or ''
+  in_turn = told.get('mrope_interleaved', bool, _MULTIMODAL.get(model, False))
+  if in_turn != _MULTIMODAL.get(model, in_turn):
+    raise told.refuse('mrope_interleaved', f'{not in_turn} for {model}')
+  return mrope.scheme(sections, _base(fields, told), in_turn)
 
 
-def _parameters(config: Config, layer_type: str | None) -> Config:
+def _rope_type(told: Fields) -> str:
+  older = told.get('type', str, 'default')
+  return told.get('rope_type', str, older)
+
+
+def _refuse_unknown(told: Fields, known: set[str], owner: str) -> None:
+  known = {'rope_type', 'type', 'rope_theta', *known}
+  there = [str(name) for name, value in told.values.items() if value is not None]
+  unknown = sorted(set(there) - known)
+  if unknown:
+    got = shown(dict(told.values), longest=200)
+    raise ValueError(f'{owner} is not known with {unknown}, but got {got}.')
+
+
+def _parameters(fields: Fields, layer_type: str | None) -> Fields:
   """The parameters of RoPE for one type of layers, from the old or the new form of configurations.
 
   The old form has one key for each parameter; the new form has a dict, which may have one dict for
   each type of layers.
   """
-  told = config.get('rope_parameters') or config.get('rope_scaling') or {}
-  local = None if _layered(told) else first(config, 'rope_local_base_freq', 'local_rope_theta')
-  if local is not None:
-    whole = {'rope_theta': first(config, 'rope_theta', 'global_rope_theta'), **told}
-    told = {'full_attention': whole, 'sliding_attention': {'rope_theta': local}}
+  new, old = fields.section('rope_parameters'), fields.section('rope_scaling')
+  if new.values and old.values and new.values != old.values:
+    raise ValueError(
+      'The configuration must have rope_parameters or rope_scaling, but got both, and they differ: '
+      f'{shown(dict(new.values))} and {shown(dict(old.values))}.'
+    )
+  told = old if old.values else new
+  local = fields.positive('rope_local_base_freq', 'local_rope_theta')
+  if local is not None and not _layered(told):
+    whole = {'rope_theta': fields.positive('rope_theta', 'global_rope_theta'), **told.values}
+    each = {'full_attention': whole, 'sliding_attention': {'rope_theta': local}}
+    told = Fields(each, told.path)
   if not _layered(told):
     return told
-  if layer_type not in told:
+  if layer_type not in told.values:
     raise ValueError(
-      f'Layers differ: layer_type must be one of {list(told)}, but got {layer_type}.'
+      f'Layers differ: layer_type must be one of {list(told.values)}, but got {shown(layer_type)}.'
     )
-  return told[layer_type]
+  return _of_layers(told, layer_type)
 
 
-def _layered(told: Config) -> bool:
-  return any(isinstance(value, Mapping) for value in told.values())
+def _of_layers(told: Fields, layer_type: str) -> Fields:
+  if told.values[layer_type] is None:
+    raise told.refuse(layer_type, 'a dict, because layers without RoPE are not read')
+  return told.section(layer_type)
 
 
-def _base(config: Config, told: Config) -> float:
-  found = first(told, 'rope_theta')
-  found = first(config, 'rope_theta', 'rotary_emb_base') if found is None else found
-  if found is None and config.get('model_type') not in _BASE_10000:
-    raise ValueError(
-      f'The configuration has no rope_theta, and that of {config.get("model_type")!r} is not known.'
-    )
-  return 10000.0 if found is None else float(found)
+def _layered(told: Fields) -> bool:
+  """Whether the parameters are one dict for each type of layers."""
+  there = {name: value for name, value in told.values.items() if value is not None}
+  dicts = [name for name, value in there.items() if isinstance(value, Mapping)]
+  if dicts and len(dicts) < len(there):
+    raise told.refuse(dicts[0], 'no dict, because not all parameters beside it are dicts')
+  return bool(dicts)
 
 
-def _interleaved(config: Config, given: bool | None) -> bool:
-  kind = config.get('model_type')
+def _base(fields: Fields, told: Fields) -> float:
+  inner, outer = told.positive('rope_theta'), fields.positive('rope_theta', 'rotary_emb_base')
+  found = outer if inner is None else inner
+  kind = fields.values.get('model_type')
+  if found is None and kind not in _BASE_10000:
+    raise ValueError(f'The configuration has no rope_theta, and that of {kind!r} is not known.')
+  return 10000.0 if found is None else found
+
+
+def _interleaved(fields: Fields, kind: str | None, given: bool | None) -> bool:
+  told = fields.get('rope_interleave', bool)
   if given is not None:
     return given
-  if 'rope_interleave' in config:
-    return config['rope_interleave']
   if kind not in _INTERLEAVED | _SPLIT:
     raise ValueError(
       f'No positions are known of the model_type {kind!r}. If it turns queries and keys, say which '
       'numbers together: interleaved=True, neighbours, or False, those half a head apart.'
     )
-  return kind in _INTERLEAVED
+  return kind in _INTERLEAVED if told is None else told
 
 
-def _fraction(config: Config, told: Config) -> float:
+def _fraction(fields: Fields, told: Fields) -> float:
   """The share of a head that is rotated, rounded to whole dimensions as transformers does."""
-  width = config.get('rotary_dim')
-  share = first(told, 'partial_rotary_factor')
-  share = first(config, 'partial_rotary_factor', 'rotary_pct') if share is None else share
-  if width is None and share in (None, 1):
+  width = fields.size('rotary_dim')
+  share = _share(fields, told)
+  share = 1.0 if share is None else share
+  if width is None and share == 1:
     return 1.0
-  head_dim = first(config, 'qk_rope_head_dim', 'head_dim')
-  if head_dim is None:
-    sizes = first(config, 'hidden_size', 'n_embd'), first(config, 'num_attention_heads', 'n_head')
-    if None in sizes:
-      raise ValueError('A part of each head turns, but the configuration has no width of a head.')
-    head_dim = sizes[0] // sizes[1]
-  return (int(head_dim * share) if width is None else width) / head_dim
+  head_dim = _head_dim(fields)
+  width = int(head_dim * share) if width is None else width
+  if not 0 < width <= head_dim or width % 2:
+    raise ValueError(
+      'The configuration must rotate an even number of the dimensions of each head, but got '
+      f'{width} of {head_dim}.'
+    )
+  return width / head_dim
 
 
-def _original(told: Config, config: Config) -> int:
-  """The length in training, in tokens."""
-  found = first(told, _LENGTH)
-  found = first(config, _LENGTH) if found is None else found
-  return _needed(config, 'max_position_embeddings') if found is None else found
+def _share(fields: Fields, told: Fields) -> float | None:
+  """The share of a head that is rotated, where the configuration has it."""
+  places = (
+    (told, 'partial_rotary_factor'),
+    (fields, 'partial_rotary_factor'),
+    (fields, 'rotary_pct'),
+  )
+  found = None
+  for place, name in places:
+    share = place.get(name, float)
+    if share is not None and not 0 <= share <= 1:
+      raise place.refuse(name, 'in 0 .. 1')
+    found = share if found is None else found
+  return found
 
 
-def _factor(told: Config, config: Config) -> float:
+def _head_dim(fields: Fields) -> int:
+  head_dim = fields.size('qk_rope_head_dim', 'head_dim')
+  if head_dim is not None:
+    return head_dim
+  width, heads = fields.size('hidden_size', 'n_embd'), fields.size('num_attention_heads', 'n_head')
+  if width is None or heads is None:
+    raise ValueError('A part of each head turns, but the configuration has no width of a head.')
+  if width % heads:
+    raise ValueError(f'The heads must divide the width of the model, but got {heads} and {width}.')
+  return width // heads
+
+
+def _original(told: Fields, fields: Fields) -> int | None:
+  """The length in training, in tokens, where the configuration has it."""
+  inner, outer = told.size(_LENGTH), fields.size(_LENGTH)
+  if None not in (inner, outer) and inner != outer:
+    raise ValueError(f'The configuration must have one {_LENGTH}, but got {inner} and {outer}.')
+  return outer if inner is None else inner
+
+
+def _original_or_longest(told: Fields, fields: Fields) -> int:
+  """The length in training; that of the longest text, where nothing else is told."""
+  found = _original(told, fields)
+  return fields.needed('max_position_embeddings', fields.size) if found is None else found
+
+
+def _factor(told: Fields, fields: Fields) -> float:
   """The extension of the model: the `factor` of the configuration, or the ratio of its lengths."""
-  if 'factor' in told:
-    return float(told['factor'])
-  return _needed(config, 'max_position_embeddings') / _original(told, config)
-
-
-def _needed(told: Config, name: str) -> Any:
-  if told.get(name) is None:
-    raise ValueError(f'The configuration needs {name}, but got {dict(told)}.')
-  return told[name]
+  factor, original = told.positive('factor'), _original(told, fields)
+  if factor is not None:
+    return factor
+  if original is None:
+    raise ValueError(
+      f'The configuration needs {told.path}factor or {_LENGTH}, but got {shown(dict(told.values))}.'
+    )
+  return fields.needed('max_position_embeddings', fields.size) / original
 
 
 def _declared(length: int | None, kind: str) -> int:
@@ -201,55 +266,71 @@ def _declared(length: int | None, kind: str) -> int:
   return length
 
 
-def _default(told, config, length):
+def _default(told, fields, length):
   return rope.scheme
 
 
-def _linear(told, config, length):
-  return functools.partial(rope.scheme, factor=float(_needed(told, 'factor')))
+def _linear(told, fields, length):
+  return functools.partial(rope.scheme, factor=told.needed('factor', told.positive))
 
 
-def _dynamic(told, config, length):
+def _dynamic(told, fields, length):
   length = _declared(length, 'Dynamic NTK')
-  original, factor = _needed(config, 'max_position_embeddings'), float(_needed(told, 'factor'))
-  return functools.partial(dynamic_ntk.scheme, length, original, factor)
+  original = fields.needed('max_position_embeddings', fields.size)
+  return functools.partial(
+    dynamic_ntk.scheme, length, original, told.needed('factor', told.positive)
+  )
 
 
-def _yarn(told, config, length):
-  given = {name: float(told[name]) for name in ('beta_fast', 'beta_slow') if told.get(name)}
-  if told.get('mscale') and told.get('mscale_all_dim'):
-    given |= {name: float(told[name]) for name in ('mscale', 'mscale_all_dim')}
-  if 'attention_factor' in told:
-    given['attention_factor'] = float(told['attention_factor'])
-  given['truncate'] = told.get('truncate', True)
-  return functools.partial(yarn.scheme, _factor(told, config), _original(told, config), **given)
+def _yarn(told, fields, length):
+  names = 'beta_fast', 'beta_slow', 'attention_factor'
+  given = {name: told.positive(name) for name in names if told.values.get(name) is not None}
+  both = {name: told.get(name, float) for name in ('mscale', 'mscale_all_dim')}
+  for name, value in both.items():
+    if value is not None and value < 0:
+      raise told.refuse(name, 'a number of at least 0')
+  if all(both.values()):
+    given |= both
+  given['truncate'] = told.get('truncate', bool, True)
+  lengths = _factor(told, fields), _original_or_longest(told, fields)
+  return functools.partial(yarn.scheme, *lengths, **given)
 
 
-def _longrope(told, config, length):
-  original, length = _original(told, config), _declared(length, 'LongRoPE')
-  short, long = (tuple(map(float, _needed(told, f'{which}_factor'))) for which in ('short', 'long'))
-  scale = first(told, 'attention_factor', 'long_mscale' if length > original else 'short_mscale')
+def _longrope(told, fields, length):
+  length, original = _declared(length, 'LongRoPE'), _original(told, fields)
+  if original is None:
+    raise ValueError(f'The configuration needs {_LENGTH}, but got {shown(dict(told.values))}.')
+  reading = functools.partial(told.get, kind=list[float])
+  short, long = (told.needed(f'{which}_factor', reading) for which in ('short', 'long'))
+  by_length = told.positive('short_mscale'), told.positive('long_mscale')
+  scale = told.positive('attention_factor')
   return functools.partial(
     longrope.scheme,
     *(length, original, short, long),
-    extension=_factor(told, config),
-    attention_factor=None if scale is None else float(scale),
+    extension=_factor(told, fields),
+    attention_factor=by_length[length > original] if scale is None else scale,
   )
 
 
-def _llama3(told, config, length):
+def _llama3(told, fields, length):
+  factor, low, high = (
+    told.needed(name, told.positive) for name in ('factor', 'low_freq_factor', 'high_freq_factor')
+  )
   return functools.partial(
     llama3.scheme,
-    factor=float(_needed(told, 'factor')),
-    original_length=_original(told, config),
-    low_frequency_factor=float(_needed(told, 'low_freq_factor')),
-    high_frequency_factor=float(_needed(told, 'high_freq_factor')),
+    factor=factor,
+    original_length=_original_or_longest(told, fields),
+    low_frequency_factor=low,
+    high_frequency_factor=high,
   )
 
 
-def _proportional(told, config, length):
-  share = float(told.get('partial_rotary_factor', 1.0))
-  return functools.partial(partial.scheme, share, factor=float(told.get('factor', 1.0)))
+def _proportional(told, fields, length):
+  share = _share(fields, told)
+  factor = told.positive('factor')
+  return functools.partial(
+    partial.scheme, 1.0 if share is None else share, factor=1.0 if factor is None else factor
+  )
 
 
 _LENGTH = 'original_max_position_embeddings'

@@ -17,6 +17,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from posjax.arguments import checked
 from posjax.math.heads import ungroup
 from posjax.scheme import Scheme
 
@@ -55,6 +56,7 @@ def similarity(
   return (hidden * vector[None, :, None, None]).sum(-1)
 
 
+@checked
 def scheme(width: int | None = None) -> Scheme:
   """Scores of a network with one hidden layer as the logits.
 

@@ -15,6 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Num
 
+from posjax.arguments import checked
 from posjax.scheme import Scheme
 
 SHIFT_INVARIANT = True
@@ -66,6 +67,7 @@ def bias(slopes: Float[Array, ' H'], distance: Num[Array, '*shape']) -> Float[Ar
   return jnp.einsum('h,...->h...', -slopes.astype(wide), abs(distance).astype(wide))
 
 
+@checked
 def scheme(learned: bool = False, geometric: bool = False) -> Scheme:
   """Linear biases.
 

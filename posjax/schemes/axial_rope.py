@@ -18,6 +18,7 @@ grid (a class token) has all ids 0, and is not rotated.
 import numpy as np
 from jaxtyping import Array, Float, Int, Num
 
+from posjax.arguments import checked
 from posjax.math.angles import assigned_angles, frequencies
 from posjax.math.checks import check_positive
 from posjax.math.rotation import rotate
@@ -62,6 +63,7 @@ def shares(
   return by_pair, np.repeat(np.arange(axes), head_dim // (2 * axes))
 
 
+@checked
 def scheme(
   axes: int = 2, base: float = 10000.0, dealt: bool = False, interleaved: bool = False
 ) -> Scheme:

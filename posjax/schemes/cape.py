@@ -24,6 +24,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Num
 
+from posjax.arguments import checked
 from posjax.math.checks import check_axes, float_ids
 from posjax.scheme import PRNGKey, Scheme
 
@@ -78,6 +79,7 @@ def augment(
   return (pos + global_shift + local_shift) * jnp.exp(stretch)
 
 
+@checked
 def scheme(
   max_global_shift: float = 5.0,
   max_local_shift: float = 0.5,

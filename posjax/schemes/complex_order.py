@@ -29,6 +29,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Complex, Num
 
+from posjax.arguments import checked
 from posjax.math.angles import frequencies, learned_angles
 from posjax.math.complex_embeddings import conjugated, modulus, with_phase, words
 from posjax.scheme import Scheme
@@ -55,6 +56,7 @@ def solution(
   return with_phase(z2 * abs(z1) ** pos[..., None], learned_angles(pos, jnp.angle(z1)))
 
 
+@checked
 def scheme(
   base: float = 10000.0,
   per_word: bool = True,

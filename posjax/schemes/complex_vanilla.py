@@ -13,12 +13,14 @@ it is complex-order with another initialization, not this baseline.
 import jax
 import jax.numpy as jnp
 
+from posjax.arguments import checked
 from posjax.math.complex_embeddings import conjugated, modulus, with_phase, words
 from posjax.scheme import Scheme
 
 SHIFT_INVARIANT = True
 
 
+@checked
 def scheme(conjugate: bool = True) -> Scheme:
   """Complex embeddings without positions.
 

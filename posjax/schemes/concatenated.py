@@ -17,6 +17,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Num
 
+from posjax.arguments import checked
 from posjax.math.tables import check_max_length, lookup
 from posjax.scheme import Scheme
 
@@ -51,6 +52,7 @@ def concatenation(
   return jnp.concatenate([x[..., :room], lookup(table, pos).astype(x.dtype)], axis=-1)
 
 
+@checked
 def scheme(
   max_length: int = 512,
   position_width: int | None = None,

@@ -19,6 +19,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from posjax.arguments import checked
 from posjax.scheme import Scheme
 
 SHIFT_INVARIANT = True
@@ -55,6 +56,7 @@ def interpolated(
   return low * (1 - part) + high * part
 
 
+@checked
 def scheme(num_positions: int = 64, scaled: bool = False) -> Scheme:
   """Contextual positions.
 

@@ -19,6 +19,7 @@ import math
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from posjax.arguments import checked
 from posjax.math.heads import product
 from posjax.scheme import Scheme
 
@@ -61,6 +62,7 @@ def similarity(q: Float[Array, 'B T H D'], k: Float[Array, 'B S K D']) -> Float[
   return product(unit(q), unit(k))
 
 
+@checked
 def scheme(temperature: float = 1.0, learned: bool = False) -> Scheme:
   """Cosines of queries and keys as the logits.
 

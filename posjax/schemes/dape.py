@@ -19,6 +19,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from posjax.arguments import checked
 from posjax.scheme import Params, Scheme, declares, places
 
 SHIFT_INVARIANT = True  # where the inner scheme is, as ALiBi
@@ -49,6 +50,7 @@ def correction(
   return jnp.einsum('btsw,wh->bhts', hidden, params['out'])
 
 
+@checked
 def scheme(inner: Scheme | str = 'alibi', width: int = 32) -> Scheme:
   """Data-adaptive positions.
 
@@ -73,8 +75,6 @@ def scheme(inner: Scheme | str = 'alibi', width: int = 32) -> Scheme:
     from posjax.expression import get  # here, because it imports the folder of this file
 
     inner = get(inner)
-  if not isinstance(inner, Scheme):
-    raise TypeError(f'DAPE adapts a scheme or the line of one, but got {inner!r}.')
   if inner.parts:
     raise ValueError(f'DAPE adapts one scheme, but got a chain of {len(inner.parts)}.')
   used = [*places(inner), *(['prepare'] if declares(inner, 'prepare') else [])]

@@ -33,6 +33,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int, Num
 
+from posjax.arguments import checked
 from posjax.math.checks import check_integer_ids
 from posjax.math.heads import ungroup
 from posjax.math.network import layer_norm
@@ -174,6 +175,7 @@ def _of_positions(k, queries):
   return jnp.einsum('bshd,nhd->bhsn', ungroup(k, queries.shape[-2]), queries)
 
 
+@checked
 def scheme(
   max_distance: int = 512,
   buckets: int | None = None,

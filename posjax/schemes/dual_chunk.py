@@ -20,6 +20,7 @@ replaces. ids must be integers.
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, Num
 
+from posjax.arguments import checked
 from posjax.math.angles import angles, frequencies
 from posjax.math.checks import check_integer_ids, check_positive
 from posjax.math.heads import product
@@ -101,6 +102,7 @@ def rotated_logits(
   return logits * q.shape[-1] ** -0.5
 
 
+@checked
 def scheme(
   chunk_size: int, length: int, base: float = 10000.0, interleaved: bool = False
 ) -> Scheme:

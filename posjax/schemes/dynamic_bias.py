@@ -22,6 +22,7 @@ from typing import Any
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Num
 
+from posjax.arguments import checked
 from posjax.math.network import initial, network
 from posjax.scheme import Scheme
 
@@ -54,6 +55,7 @@ def bias(
   return network(params, jnp.moveaxis(inputs, -1, 0))
 
 
+@checked
 def scheme(
   width: int,
   num_layers: int = 2,

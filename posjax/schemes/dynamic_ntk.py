@@ -14,6 +14,7 @@ will see, once, and every key, cached or not, is rotated with the same frequenci
 import numpy as np
 from jaxtyping import Float
 
+from posjax.arguments import checked
 from posjax.math.checks import check_positive
 from posjax.math.extension import ntk_frequencies
 from posjax.math.rotation import rotary_scheme
@@ -64,6 +65,7 @@ def frequencies(
   return ntk_frequencies(width, base, growth(length, original_length, factor))
 
 
+@checked
 def scheme(
   length: int,
   original_length: int,

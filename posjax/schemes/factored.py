@@ -18,6 +18,7 @@ position half of the logits alone, and every layer sees the same p.
 
 import jax.numpy as jnp
 
+from posjax.arguments import checked
 from posjax.math.tables import (
   check_max_length,
   normal_projections,
@@ -29,6 +30,7 @@ from posjax.scheme import Scheme
 SHIFT_INVARIANT = False
 
 
+@checked
 def scheme(max_length: int = 512, content: bool = True, position: bool = True) -> Scheme:
   """A position half for every query and key.
 

@@ -23,6 +23,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Num
 
+from posjax.arguments import checked
 from posjax.math.network import initial, network
 from posjax.math.pieces import relu_network
 from posjax.scheme import Scheme, Tiled
@@ -64,6 +65,7 @@ def normalised(
   return jnp.log1p(c * distance) / jnp.expand_dims(jnp.log1p(c * reach) + _LEAST, -1)
 
 
+@checked
 def scheme(
   threshold: float, width: int = 32, num_layers: int = 2, c: float = 0.1, shared: bool = False
 ) -> Scheme:

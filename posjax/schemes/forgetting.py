@@ -20,6 +20,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Inexact
 
+from posjax.arguments import checked
 from posjax.scheme import Scheme
 
 SHIFT_INVARIANT = True
@@ -113,6 +114,7 @@ def _exact_sum(a, b):
   return total, (a - (total - of_b)) + (b - of_b)
 
 
+@checked
 def scheme() -> Scheme:
   """Forget gates.
 

@@ -25,6 +25,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Num
 
+from posjax.arguments import checked
 from posjax.math.angles import angles, learned_angles
 from posjax.scheme import Params, Scheme
 
@@ -129,6 +130,7 @@ def _row(vector: Float[Array, ' N'], like: Num[Array, '*shape']) -> Float[Array,
   return vector.reshape((1,) * like.ndim + (-1,))
 
 
+@checked
 def scheme(
   num_features: int = 32,
   hidden: int = 16,

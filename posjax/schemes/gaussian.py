@@ -18,6 +18,7 @@ the paper, or one for each head of each layer.
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Num
 
+from posjax.arguments import checked
 from posjax.math.priors import penalty, prior_scheme
 from posjax.scheme import Scheme
 
@@ -45,6 +46,7 @@ def bias(
   return penalty(w, b, jnp.square(distance.astype(jnp.promote_types(w.dtype, jnp.float32))))
 
 
+@checked
 def scheme(w: float = 0.1, b: float | None = -0.1, per_head: bool = False) -> Scheme:
   """A learned Gaussian prior. It starts with its maximum at the neighbours, d = 1.
 

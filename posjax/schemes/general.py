@@ -14,6 +14,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from posjax.arguments import checked
 from posjax.math.heads import product
 from posjax.scheme import Scheme
 
@@ -56,6 +57,7 @@ def similarity(
   return product(transform(weights, q), k)
 
 
+@checked
 def scheme() -> Scheme:
   """A bilinear form of queries and keys as the logits.
 

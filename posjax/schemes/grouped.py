@@ -15,6 +15,7 @@ scale logits that a scheme replaces. ids must be integers.
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, Num
 
+from posjax.arguments import checked
 from posjax.math.angles import angles, frequencies
 from posjax.math.checks import check_integer_ids, check_positive
 from posjax.math.heads import product
@@ -89,6 +90,7 @@ def rotated_logits(
   return jnp.where(is_near, logits(q_pos, k_pos), far) * q.shape[-1] ** -0.5
 
 
+@checked
 def scheme(group: int, window: int, base: float = 10000.0, interleaved: bool = False) -> Scheme:
   """Grouped rotary positions.
 

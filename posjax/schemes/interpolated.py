@@ -12,6 +12,7 @@ instead, and is exact.
 
 from jaxtyping import Array, Float, Num
 
+from posjax.arguments import checked
 from posjax.math.checks import float_ids
 from posjax.scheme import PRNGKey, Scheme
 
@@ -39,6 +40,7 @@ def interpolate(pos: Num[Array, '*shape'], factor: float) -> Float[Array, '*shap
   return float_ids(pos) / factor
 
 
+@checked
 def scheme(factor: float = 2.0) -> Scheme:
   """Ids divided by the factor, in training and after it alike.
 

@@ -22,6 +22,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Num
 
+from posjax.arguments import checked
 from posjax.math.softplus import inverse_softplus
 from posjax.scheme import Scheme
 
@@ -103,6 +104,7 @@ def _spread(one, other, distance):
   return one, other, abs(distance.astype(wide))[None]
 
 
+@checked
 def scheme(power: bool = False) -> Scheme:
   """Kernelized biases.
 

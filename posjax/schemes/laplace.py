@@ -14,6 +14,7 @@ initial values and sharing are as in `gaussian`.
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Num
 
+from posjax.arguments import checked
 from posjax.math.priors import penalty, prior_scheme
 from posjax.scheme import Scheme
 
@@ -40,6 +41,7 @@ def bias(
   return penalty(w, b, abs(distance.astype(jnp.promote_types(w.dtype, jnp.float32))))
 
 
+@checked
 def scheme(w: float = 0.1, b: float | None = None, per_head: bool = False) -> Scheme:
   """A learned Laplace prior.
 

@@ -14,12 +14,14 @@ and its dropout belong to the model.
 import jax
 import jax.numpy as jnp
 
+from posjax.arguments import checked
 from posjax.math.tables import check_max_length, lookup
 from posjax.scheme import Scheme
 
 SHIFT_INVARIANT = False
 
 
+@checked
 def scheme(max_length: int = 512, stddev: float = 0.02) -> Scheme:
   """A table of positions, which is a parameter of the model.
 

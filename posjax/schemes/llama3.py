@@ -13,6 +13,7 @@ the mixture of YaRN's paper, with other numbers, and the logits do not grow.
 import numpy as np
 from jaxtyping import Float
 
+from posjax.arguments import checked
 from posjax.math import angles
 from posjax.math.checks import check_positive
 from posjax.math.extension import mixed_frequencies, share_by_turns
@@ -61,6 +62,7 @@ def frequencies(
   return mixed_frequencies(trained, share, factor)
 
 
+@checked
 def scheme(
   factor: float = 8.0,
   original_length: int = 8192,

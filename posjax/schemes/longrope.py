@@ -19,6 +19,7 @@ from collections.abc import Sequence
 import numpy as np
 from jaxtyping import Float
 
+from posjax.arguments import checked
 from posjax.math import angles
 from posjax.math.checks import check_positive
 from posjax.math.rotation import rotary_scheme
@@ -73,6 +74,7 @@ def magnitude(extension: float, original_length: int) -> float:
   return math.sqrt(1 + math.log(max(extension, 1.0)) / math.log(original_length))
 
 
+@checked
 def scheme(
   length: int,
   original_length: int,

@@ -16,6 +16,7 @@ stay as they are (partial rotation). Pairs are (k, k + d/2), as in these models.
 import numpy as np
 from jaxtyping import Array, Float, Int, Num
 
+from posjax.arguments import checked
 from posjax.math.angles import assigned_angles, frequencies
 from posjax.math.checks import check_positive
 from posjax.math.rotation import rotate
@@ -60,6 +61,7 @@ def axis(
   return taken_by
 
 
+@checked
 def scheme(
   sections: tuple[int, ...] | list[int],
   base: float = 10000.0,

@@ -7,11 +7,13 @@ Reference: Haviv et al. 2022, https://arxiv.org/abs/2203.16634; Kazemnejad et al
 https://arxiv.org/abs/2305.19466, theorems 1 and 2.
 """
 
+from posjax.arguments import checked
 from posjax.scheme import Scheme
 
 SHIFT_INVARIANT = True
 
 
+@checked
 def scheme() -> Scheme:
   """The scheme in which every field does nothing, which is the identity of `chain`.
 

@@ -10,6 +10,7 @@ down as a number, as in Code Llama (1e6, https://arxiv.org/abs/2308.12950), is `
 is why the paper advises a factor above the ratio of the lengths.
 """
 
+from posjax.arguments import checked
 from posjax.math.extension import ntk_frequencies as frequencies
 from posjax.math.rotation import rotary_scheme
 from posjax.scheme import Scheme
@@ -37,6 +38,7 @@ def rescaled_base(width: int, base: float = 10000.0, factor: float = 1.0) -> flo
   return base * factor ** (width / (width - 2))
 
 
+@checked
 def scheme(
   factor: float = 4.0,
   base: float = 10000.0,

@@ -13,6 +13,7 @@ dropped, and pairs are those of the full width (k with k + D/2 in the split layo
 import numpy as np
 from jaxtyping import Float
 
+from posjax.arguments import checked
 from posjax.math import angles
 from posjax.math.checks import check_positive
 from posjax.math.rotation import rotary_scheme
@@ -49,6 +50,7 @@ def frequencies(
   return np.where(turns, angles.frequencies(width, base) / factor, 0.0)
 
 
+@checked
 def scheme(
   share: float = 0.75, base: float = 10000.0, factor: float = 1.0, interleaved: bool = False
 ) -> Scheme:

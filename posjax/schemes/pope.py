@@ -21,6 +21,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Num
 
+from posjax.arguments import checked
 from posjax.math.angles import angles, frequencies
 from posjax.math.checks import check_positive
 from posjax.scheme import Scheme
@@ -59,6 +60,7 @@ def polar(
   return jnp.concatenate([size * jnp.cos(angle), size * jnp.sin(angle)], axis=-1).astype(x.dtype)
 
 
+@checked
 def scheme(base: float = 10000.0, uniform: bool = False) -> Scheme:
   """Polar positions.
 

@@ -13,6 +13,7 @@ The parameters are those of the scheme `factored`, whose logits without content 
 by sqrt(2).
 """
 
+from posjax.arguments import checked
 from posjax.math.tables import (
   check_max_length,
   normal_projections,
@@ -24,6 +25,7 @@ from posjax.scheme import Scheme
 SHIFT_INVARIANT = False
 
 
+@checked
 def scheme(max_length: int = 512) -> Scheme:
   """Attention by position alone.
 

@@ -15,6 +15,7 @@ here.
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Num
 
+from posjax.arguments import checked
 from posjax.math.priors import penalty, prior_scheme
 from posjax.scheme import Scheme
 
@@ -42,6 +43,7 @@ def bias(
   return penalty(w, b, size)
 
 
+@checked
 def scheme(w: float = 1.0, b: float | None = None, per_head: bool = False) -> Scheme:
   """A learned power-law prior.
 

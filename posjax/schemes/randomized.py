@@ -15,6 +15,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Int, Integer, Num
 
+from posjax.arguments import checked
 from posjax.math.checks import check_axes, check_integer_ids
 from posjax.scheme import PRNGKey, Scheme
 
@@ -69,6 +70,7 @@ def randomize(
   return jnp.where(known, drawn[jnp.where(known, pos, 0)], -1)
 
 
+@checked
 def scheme(max_length: int = 2048, length: int | None = None, axes: int = 1) -> Scheme:
   """Random ids where there is a random key; the ids themselves where there is none.
 
@@ -94,7 +96,7 @@ def scheme(max_length: int = 2048, length: int | None = None, axes: int = 1) -> 
     Array([0, 1, 2, 3], dtype=int32)
   """
   if max_length < 1:
-    raise ValueError(f'Positions must be drawn from at least one, but max_length is {max_length}.')
+    raise ValueError(f'Positions must be drawn from at least one, but got max_length {max_length}.')
   if length is not None and not 1 <= length <= max_length:
     raise ValueError(
       f'The length must be in 1 .. max_length {max_length}, to draw distinct positions, but got '

@@ -20,6 +20,7 @@ import numpy as np
 from jaxtyping import Array, Shaped
 
 # `rope.rotate` and `rope.angles` are public, too: notebooks draw rotations with them.
+from posjax.arguments import checked
 from posjax.math.angles import angles as angles
 from posjax.math.angles import frequencies
 from posjax.math.checks import check_positive
@@ -64,6 +65,7 @@ def to_split(kernel: Shaped[Array, '*rest D'], fraction: float = 1.0) -> Shaped[
   return jnp.concatenate([kernel[..., order], kernel[..., width:]], axis=-1)
 
 
+@checked
 def scheme(
   base: float = 10000.0,
   factor: float = 1.0,

@@ -20,7 +20,9 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Num
 
+from posjax.arguments import checked
 from posjax.math.angles import angles, frequencies
+from posjax.math.checks import check_positive
 from posjax.scheme import Scheme
 
 SHIFT_INVARIANT = True
@@ -74,6 +76,7 @@ def bias(
   return jnp.einsum('h,...->h...', 1 / ratios.astype(wide), totals.astype(wide))
 
 
+@checked
 def scheme(width: int = 128, base: float = 10000.0) -> Scheme:
   """Biases from inner products of sinusoids.
 
@@ -92,7 +95,7 @@ def scheme(width: int = 128, base: float = 10000.0) -> Scheme:
   """
   if width < 2 or width % 2:
     raise ValueError(f"Sandwich's width must be even and at least 2, but got {width}.")
-  frequencies(width, base)  # raises now, not at first use, if the base is wrong
+  check_positive('Sandwich', base=base)
 
   def init(key, dims):
     return {'ratios': jnp.asarray(ratios(dims.num_heads), jnp.float32)}

@@ -16,6 +16,7 @@ import functools
 import jax
 import jax.numpy as jnp
 
+from posjax.arguments import checked
 from posjax.math.offsets import by_offset, by_rows, index, key_logits, value_sums, weighted_rows
 from posjax.scheme import Scheme, Tiled
 
@@ -32,6 +33,7 @@ def parameter_count(max_distance: int, head_dim: int) -> int:
   return (2 * max_distance + 1) * head_dim * 2
 
 
+@checked
 def scheme(
   max_distance: int = 16, keys: bool = True, values: bool = True, per_head: bool = False
 ) -> Scheme:

@@ -15,6 +15,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Int, Num
 
+from posjax.arguments import checked
 from posjax.math.checks import check_axes
 from posjax.scheme import PRNGKey, Scheme
 
@@ -63,6 +64,7 @@ def shift(pos: Num[Array, '...'], key: PRNGKey, max_shift: int, axes: int = 1) -
   return pos + jnp.broadcast_to(drawn, pos.shape).astype(pos.dtype)
 
 
+@checked
 def scheme(max_shift: int = 500, axes: int = 1) -> Scheme:
   """Ids shifted at random where there is a random key; the ids themselves where there is none.
 

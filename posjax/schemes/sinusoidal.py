@@ -18,6 +18,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Num
 
+from posjax.arguments import checked
 from posjax.math.angles import angles, frequencies
 from posjax.math.checks import check_axes, check_positive
 from posjax.math.sinusoids import encoding
@@ -65,6 +66,7 @@ def wavelengths(width: int, base: float = 10000.0) -> Float[np.ndarray, ' half']
   return 2 * np.pi / frequencies(width, base)
 
 
+@checked
 def scheme(
   base: float = 10000.0,
   interleaved: bool = True,

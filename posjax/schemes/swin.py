@@ -13,6 +13,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Num
 
+from posjax.arguments import checked
 from posjax.math.tables import lookup
 from posjax.scheme import Scheme
 
@@ -41,6 +42,7 @@ def bias(
   return jnp.moveaxis(lookup(table, row, column, reader='A table of offsets needs'), -1, 0)
 
 
+@checked
 def scheme(height: int, width: int) -> Scheme:
   """A table of biases for windows of height x width tokens.
 

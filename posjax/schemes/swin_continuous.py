@@ -19,6 +19,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Num
 
+from posjax.arguments import checked
 from posjax.scheme import Scheme
 
 SHIFT_INVARIANT = True
@@ -64,6 +65,7 @@ def bias(
   return 16 * jax.nn.sigmoid(jnp.moveaxis(hidden @ out_kernel, -1, 0))
 
 
+@checked
 def scheme(height: int, width: int, hidden: int = 512) -> Scheme:
   """Biases of a network of log-spaced offsets.
 

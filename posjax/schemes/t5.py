@@ -19,6 +19,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int, Num
 
+from posjax.arguments import checked
 from posjax.math.checks import check_integer_ids
 from posjax.scheme import Scheme
 
@@ -125,6 +126,7 @@ def bias(
   return table.T[:, bucket(distance, table.shape[0], max_distance, bidirectional)]
 
 
+@checked
 def scheme(
   num_buckets: int = 32,
   max_distance: int = 128,

@@ -29,6 +29,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Num
 
+from posjax.arguments import checked
 from posjax.math.angles import angles, frequencies
 from posjax.math.checks import check_positive
 from posjax.math.sinusoids import query_side, with_key_side
@@ -69,6 +70,7 @@ def even_query_side(
   return query_side(x[..., : 2 * angle.shape[-1]], angle)
 
 
+@checked
 def scheme(
   scaled: bool = False,
   key_term: bool = False,

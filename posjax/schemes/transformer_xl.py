@@ -26,6 +26,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Inexact, Num
 
+from posjax.arguments import checked
 from posjax.math.angles import angles, frequencies
 from posjax.math.heads import product
 from posjax.math.offsets import index, key_logits
@@ -134,6 +135,7 @@ def _clamped(max_distance: int, base: float) -> Scheme:
   return Scheme(logits=logits, axes=1)
 
 
+@checked
 def scheme(shared: bool = True, max_distance: int | None = None, base: float = 10000.0) -> Scheme:
   """Relative positions with two trained vectors.
 

@@ -26,6 +26,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
+from posjax.arguments import checked
+from posjax.math.checks import check_positive
 from posjax.math.network import layer_norm
 from posjax.math.tables import check_max_length, lookup
 from posjax.scheme import Scheme
@@ -67,6 +69,7 @@ def untied(
   return jnp.where(q_cls[:, None, :, None], from_cls, others)
 
 
+@checked
 def scheme(
   max_length: int = 512,
   untie_cls: bool = False,
@@ -92,6 +95,7 @@ def scheme(
     ('query', 'key', 'logits')
   """
   check_max_length(max_length)
+  check_positive('TUPE', max_distance=max_distance)
   biases = None if num_buckets is None else _t5_bias(num_buckets, max_distance)
 
   def init_model(key, dims):

@@ -12,6 +12,7 @@ footnote 4. The queries are multiplied by sqrt(D), which cancels the default sca
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from posjax.arguments import checked
 from posjax.math.heads import product
 from posjax.scheme import Scheme
 
@@ -35,6 +36,7 @@ def similarity(q: Float[Array, 'B T H D'], k: Float[Array, 'B S K D']) -> Float[
   return product(q, k)
 
 
+@checked
 def scheme() -> Scheme:
   """The dot product of queries and keys as the logits.
 

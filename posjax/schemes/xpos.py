@@ -23,6 +23,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Num
 
+from posjax.arguments import checked
 from posjax.math.angles import angles, frequencies
 from posjax.math.checks import check_positive
 from posjax.math.heads import product
@@ -116,6 +117,7 @@ def rotated_logits(
   return jnp.where(beyond, jnp.nan, logits * q.shape[-1] ** -0.5)
 
 
+@checked
 def scheme(
   base: float = 10000.0,
   scale_base: float = 512.0,

@@ -21,6 +21,7 @@ import math
 import numpy as np
 from jaxtyping import Float
 
+from posjax.arguments import checked
 from posjax.math import angles
 from posjax.math.checks import check_positive
 from posjax.math.extension import mixed_frequencies
@@ -129,6 +130,7 @@ def magnitude(factor: float, mscale: float = 1.0, mscale_all_dim: float = 0.0) -
   return (0.1 * mscale * grown + 1) / (0.1 * mscale_all_dim * grown + 1)
 
 
+@checked
 def scheme(
   factor: float,
   original_length: int,

@@ -9,7 +9,7 @@ from train import setup, train
 
 WRONG = [
   ({'scheme': 'ropee'}, ValueError, "Unknown scheme 'ropee'; did you mean 'rope'"),
-  ({'scheme': 'rope(bse=3)'}, ValueError, "Wrong arguments for scheme 'rope'.*'bse'.*It takes"),
+  ({'scheme': 'rope(bse=3)'}, ValueError, "has no argument 'bse'; did you mean 'base'.*It takes"),
   ({'model.num_heads': 5}, ValueError, 'num_heads must divide the width 32, but got 5'),
   ({'model.num_kv_heads': 3}, ValueError, 'key heads must divide the query heads'),
   ({'scheme': 'rope', 'model.num_heads': 32}, ValueError, 'RoPE turns pairs'),

@@ -150,7 +150,7 @@ def test_narrow_floats_are_refused():
   ('settings', 'message'),
   [
     ({'max_global_shift': -1.0}, 'max_global_shift must be finite and not negative, but got -1'),
-    ({'max_local_shift': np.inf}, 'max_local_shift must be finite and not negative, but got inf'),
+    ({'max_local_shift': np.inf}, 'max_local_shift must be a finite number, but got inf'),
     ({'max_global_scale': 0.5}, 'max_global_scale must be finite, at least 1, but got 0'),
     ({'axes': 0}, 'at least one axis, but got 0'),
   ],

@@ -184,5 +184,5 @@ def test_what_it_cannot_adapt_is_refused(arguments, message):
 
 
 def test_an_inner_that_is_no_scheme_is_refused(unchecked):
-  with pytest.raises(TypeError, match='a scheme or the line of one, but got 3'):
+  with pytest.raises(TypeError, match='inner must be a Scheme or a string, but got 3'):
     dape.scheme(3)

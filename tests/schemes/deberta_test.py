@@ -278,7 +278,10 @@ def test_float_ids_are_refused(buckets):
     ({'buckets': 2}, 'even number of buckets, at least 4, but got 2'),
     ({'buckets': 7}, 'even number of buckets, at least 4, but got 7'),
     ({'buckets': 8, 'max_distance': 5}, 'of 8 buckets must be above 5, .* but got 5'),
-    ({'buckets': 8, 'max_distance': 2**31}, 'below 2.31, but got 2147483648'),
+    (
+      {'buckets': 8, 'max_distance': 2**31},
+      'max_distance must be an integer of 32 bits, but got 2147483648',
+    ),
     ({'p2c': False, 'p2c_reversed': True}, 'Only p2c can be reversed, but got p2c=False'),
   ],
 )

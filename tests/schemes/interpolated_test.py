@@ -97,5 +97,5 @@ def test_ids_of_narrow_floats_are_refused(dtype):
 
 @pytest.mark.parametrize('factor', [0.0, -1.0, float('nan')])
 def test_a_factor_that_is_not_positive_is_refused(factor):
-  with pytest.raises(ValueError, match='factor of interpolation must be positive, but got'):
+  with pytest.raises(ValueError, match=r'factor .*must be (positive|a finite number), but got'):
     interpolated.scheme(factor)

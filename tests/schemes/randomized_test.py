@@ -192,7 +192,7 @@ def test_more_tokens_than_positions_are_refused(key):
 
 
 def test_arguments_out_of_range_are_refused():
-  with pytest.raises(ValueError, match='at least one, but max_length is 0'):
+  with pytest.raises(ValueError, match='at least one, but got max_length 0'):
     randomized.scheme(0)
   for length in (0, 9):
     with pytest.raises(ValueError, match=rf'in 1 .. max_length 8, .* but got\s+{length}'):

@@ -170,7 +170,7 @@ def test_float_ids_are_refused():
     ({'num_buckets': 1}, 'at least 2 buckets for each direction, but got 1'),
     ({'max_distance': 16}, 'of 32 buckets must be above 16, .* but got 16'),
     ({'max_distance': 8, 'bidirectional': True}, 'of 16 buckets must be above 8, .* but got 8'),
-    ({'max_distance': 2**31}, 'below 2.31, but got 2147483648'),
+    ({'max_distance': 2**31}, 'max_distance must be an integer of 32 bits, but got 2147483648'),
   ],
 )
 def test_arguments_out_of_range_are_refused(arguments, message):
