@@ -230,9 +230,11 @@ class Attention(nn.Module):
 
   def _dropout_key(self, given, deterministic):
     deterministic = self.deterministic if deterministic is None else deterministic
+    arguments.check_switches(deterministic=deterministic)
     if self.is_initializing():
       return None
-    if given is None and self.dropout_rate and deterministic is False and self.has_rng('dropout'):
+    drops = self.dropout_rate and not deterministic
+    if drops and given is None and self.has_rng('dropout'):
       given = self.make_rng('dropout')
     return arguments.chosen_key(self.dropout_rate, given, deterministic)
 

@@ -283,6 +283,7 @@ WRONG = [
   ({'scheme': None}, 'scheme must be a Scheme, but got None'),
   ({'implementation': 'flash'}, "must be None or one of .*'dense'.*, but got 'flash'"),
   ({'implementation': ['dense']}, r"must be None or one of .*, but got .'dense'"),
+  ({'dtype': np.ones(2)}, 'dtype must be a dtype of real or complex numbers, but got an array'),
   ({'dtype': 'float33'}, "dtype must be a dtype of real or complex numbers, but got 'float33'"),
   ({'dtype': jnp.int32}, 'dtype must be a dtype of real or complex numbers, but got .*int32'),
   ({'param_dtype': None}, 'param_dtype must be a dtype of real or complex numbers, but got None'),
@@ -309,7 +310,7 @@ def test_wrong_widths_and_random_streams_are_refused(unchecked):
     layer(rngs=nnx.Rngs(dropout=0))
 
 
-def test_numbers_of_numpy_and_of_jax_are_numbers():
+def test_numbers_of_numpy_and_of_jax_are_numbers(unchecked):
   one = layer(
     num_heads=np.int64(4), scale=np.float32(0.5), logit_cap=jnp.array(2.0), window=np.int32(2)
   )
@@ -343,6 +344,8 @@ WRONG_INPUTS = [
   ({'x_kv': ONES, 'kv_pos': POS, 'kv_order': 1}, 'kv_order must be an array, but got int'),
   ({'x_kv': ONES, 'kv_pos': POS, 'segments': POS}, 'segments need kv_segments beside them'),
   ({'x_kv': ONES, 'kv_pos': POS, 'kv_segments': POS}, 'kv_segments need segments beside them'),
+  ({'mask': [True]}, 'mask must be an array, but got list'),
+  ({'mask': POS * 1.0}, 'mask must be boolean, True may attend, but got float32'),
   ({'past': ONES}, 'past must be posjax.layers.tokens.Tokens, but got an object of type'),
   ({'past': PAST._replace(pos=POS)}, r'past.pos must be \(8, 2\) or \(2,\), but got \(6,\)'),
   ({'past': PAST._replace(x=ONES[..., :2])}, r'past.x must be \[B, T, 16\], but got shape'),
@@ -385,6 +388,10 @@ def test_wrong_caches_are_refused(unchecked):
     extend(cache=None)
   with pytest.raises(TypeError, match='cache must be one of init_cache, but got tuple'):
     extend(cache=tuple(cache))
+  with pytest.raises(TypeError, match='k of the cache must be an array, but got NoneType'):
+    extend(cache=cache._replace(k=None))
+  with pytest.raises(ValueError, match=r'must be that of one layer, whose k has 4 axes, but got'):
+    extend(cache=jax.tree.map(lambda leaf: jnp.stack([leaf, leaf]), cache))
   with pytest.raises(ValueError, match=r'must have the rows of x, 2, but got segments \(8, 9\)'):
     extend(x=ONES[:2])
   with pytest.raises(ValueError, match=r'k must be \(8, 6, 4, 4\) for this cache, but got'):

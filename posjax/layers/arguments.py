@@ -58,7 +58,7 @@ def check_size(name: str, size: Any, note: str = '') -> None:
     TypeError: if it is no integer.
     ValueError: if it is out of range.
   """
-  if isinstance(size, (bool, np.bool_)) or not isinstance(size, numbers.Integral):
+  if not _is_a(numbers.Integral, size):
     raise TypeError(f'{name} must be an integer, but got {_shown(size)}.')
   if size < 1:
     raise ValueError(f'{name} must be at least 1{note}, but got {size}.')
@@ -76,11 +76,11 @@ def checked_number(name: str, number: Any) -> float:
   known = isinstance(number, (jax.Array, np.ndarray)) and not isinstance(number, jax.core.Tracer)
   if known and number.ndim == 0:
     number = number.item()
-  if isinstance(number, (bool, np.bool_)) or not isinstance(number, numbers.Real):
+  if not _is_a(numbers.Real, number):
     raise TypeError(f'{name} must be a real number, but got {_shown(number)}.')
   if not math.isfinite(number):
     raise ValueError(f'{name} must be finite, but got {number}.')
-  return number
+  return float(number)
 
 
 def check_rate(rate: Any) -> None:
@@ -90,7 +90,7 @@ def check_rate(rate: Any) -> None:
     TypeError: if it is no real number.
     ValueError: if it is out of range.
   """
-  if isinstance(rate, (bool, np.bool_)) or not isinstance(rate, numbers.Real):
+  if not _is_a(numbers.Real, rate):
     raise TypeError(f'dropout_rate must be a real number, but got {_shown(rate)}.')
   if not 0 <= rate < 1:
     raise ValueError(f'The dropout rate must be in [0, 1), but got {rate}.')
@@ -125,12 +125,8 @@ def check_dtype(name: str, dtype: Any) -> None:
   Raises:
     TypeError: if it is none.
   """
-  try:
-    known = dtype is not None and jnp.issubdtype(jnp.dtype(dtype), jnp.inexact)
-  except TypeError:
-    known = False
-  if not known:
-    raise TypeError(f'{name} must be a dtype of real or complex numbers, but got {dtype!r}.')
+  if not jnp.issubdtype(_dtype(dtype), jnp.inexact):
+    raise TypeError(f'{name} must be a dtype of real or complex numbers, but got {_shown(dtype)}.')
 
 
 def check_ids_dtype(dtype: Any) -> None:
@@ -139,12 +135,8 @@ def check_ids_dtype(dtype: Any) -> None:
   Raises:
     TypeError: if it is neither int32 nor float32, nor their wider forms.
   """
-  try:
-    known = dtype is not None and jnp.dtype(dtype).name in ('int32', 'int64', 'float32', 'float64')
-  except TypeError:
-    known = False
-  if not known:
-    raise TypeError(f'pos_dtype must be int32 or float32, but got {dtype!r}.')
+  if _dtype(dtype).name not in ('int32', 'int64', 'float32', 'float64'):
+    raise TypeError(f'pos_dtype must be int32 or float32, but got {_shown(dtype)}.')
 
 
 def check_ids_per_token(scheme: Scheme, axes: Any) -> None:
@@ -250,13 +242,29 @@ def check_key(key: Any) -> None:
     )
 
 
+def _dtype(given: Any) -> np.dtype:
+  """The dtype that is meant; that of Python objects where none is."""
+  if given is None or isinstance(given, (jax.Array, np.ndarray)):
+    return np.dtype(object)
+  try:
+    return jnp.dtype(given)
+  except TypeError:
+    return np.dtype(object)
+
+
+def _is_a(kind: type, value: Any) -> bool:
+  """Whether a value is a number of that kind; True and False are none."""
+  return isinstance(value, kind) and not isinstance(value, (bool, np.bool_))
+
+
 def _kind(value: Any) -> str:
   return 'None' if value is None else f'an object of type {type(value).__name__}'
 
 
 def _shown(value: Any) -> str:
   """A plain value as it is written, and of all others their type."""
-  if hasattr(value, 'dtype') and hasattr(value, 'shape'):
+  if isinstance(value, (jax.Array, np.ndarray)):
     return f'an array {value.dtype}{list(value.shape)}'
-  plain = isinstance(value, (str, numbers.Number, bool, tuple)) and len(repr(value)) < 60
+  plain = isinstance(value, (str, numbers.Number, bool, tuple, type, np.dtype))
+  plain = plain and len(repr(value)) < 60
   return repr(value) if plain or value is None else _kind(value)

@@ -8,6 +8,7 @@ from jaxtyping import Array, Int, Num
 
 from posjax.attention import attend
 from posjax.layers import arguments
+from posjax.layers.tokens import check_array
 from posjax.scheme import Ids, Params, Scheme, declares, merge, split
 
 
@@ -88,6 +89,15 @@ def attention_fn(
       'posjax.nnx.Attention or posjax.linen.Attention.'
     )
   params = _frozen(scheme, params, frozen)
+  if window is not None:
+    arguments.check_size('The window', window, ', the query itself')
+  arguments.check_implementation(implementation)
+  check_array('q_pos', q_pos)
+  rest = {'k_pos': k_pos, 'q_order': q_order, 'k_order': k_order}
+  rest |= {'q_segments': q_segments, 'k_segments': k_segments}
+  for name, array in rest.items():
+    if array is not None:
+      check_array(name, array)
   if k_pos is None:
     k_pos = q_pos
     k_order = q_order if k_order is None else k_order

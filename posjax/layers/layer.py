@@ -12,7 +12,16 @@ from posjax.layers import arguments
 from posjax.layers import cache as caches
 from posjax.layers.cache import Cache
 from posjax.layers.recurrence import joined
-from posjax.layers.tokens import KEYS, PAST, Heads, Tokens, by_row, check_keys, check_tokens
+from posjax.layers.tokens import (
+  KEYS,
+  PAST,
+  Heads,
+  Tokens,
+  by_row,
+  check_keys,
+  check_mask,
+  check_tokens,
+)
 from posjax.scheme import At, Dims, Params, PRNGKey, Scheme, declares, without_place_2
 
 
@@ -112,6 +121,7 @@ def call(
     dropout_key: draws the dropout; None drops nothing.
   """
   check_input(layer, queries, keys)
+  check_mask(mask)
   rest = {'mask': mask, 'sinks': sinks, 'dropout_key': dropout_key}
   if past is not None:
     check_past(layer, past)
@@ -141,6 +151,7 @@ def attention(
     dropout_key: draws the dropout; None drops nothing.
   """
   check_input(layer, queries)
+  check_mask(mask)
   return _attention(layer, params, heads, queries, mask=mask, dropout_key=dropout_key)
 
 
@@ -248,8 +259,7 @@ def extend(
     ValueError: if the layer is not causal, or the tokens do not fit (see `cache.append`).
   """
   _check_causal(layer)
-  if not isinstance(cache, Cache):
-    raise TypeError(f'cache must be one of init_cache, but got {type(cache).__name__}.')
+  caches.check_form(cache)
   check_input(layer, new)
   batch, tokens = new.x.shape[:2]
   if cache.segments.shape[:1] != (batch,):

@@ -119,6 +119,14 @@ def check_keys(queries: Tokens, keys: Tokens) -> None:
     raise ValueError(f'{given} need {missing} beside them, but got none.')
 
 
+def check_mask(mask: Any) -> None:
+  """Raises TypeError if it is neither None nor an array of booleans."""
+  if mask is not None:
+    check_array('mask', mask)
+    if mask.dtype != bool:
+      raise TypeError(f'The mask must be boolean, True may attend, but got {mask.dtype}.')
+
+
 def check_array(name: str, array: Any) -> None:
   """Raises TypeError if it is no array of JAX or NumPy."""
   if not isinstance(array, (jax.Array, np.ndarray)):

@@ -205,6 +205,14 @@ def test_wrong_arguments_are_refused(x, unchecked):
     make(params={})
   with pytest.raises(ValueError, match=r'params must be a tuple of 2 dicts, .* but got 1 dicts'):
     make(params=({},))
+  for window, message in ((0, 'at least 1, the query itself, but got 0'), (1.5, 'an integer')):
+    with pytest.raises((TypeError, ValueError), match=f'The window must be {message}'):
+      make(window=window)
+  with pytest.raises(ValueError, match=r"implementation must be None or one of .* got {'dense'}"):
+    make(implementation={'dense'})
+  for name in ('q_pos', 'k_pos', 'q_order', 'k_order', 'q_segments', 'k_segments'):
+    with pytest.raises(TypeError, match=f'{name} must be an array, but got list'):
+      make(**{name: [1, 2, 3, 4, 5]})
   for name in ('causal', 'model_places', 'frozen'):
     with pytest.raises(TypeError, match=f"{name} must be True or False, but got 'no'"):
       make(**{name: 'no'})
