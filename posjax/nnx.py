@@ -134,7 +134,7 @@ class Attention(nnx.Module):
     self.dtype, self.param_dtype, self.deterministic = dtype, param_dtype, deterministic
 
     def project(heads, inputs, outputs):
-      sizes = {'M': width, 'H': heads, 'D': self.layer.dims.head_dim}
+      sizes = {'M': self.layer.dims.width, 'H': heads, 'D': self.layer.dims.head_dim}
       return nnx.LinearGeneral(
         [sizes[letter] for letter in inputs],
         [sizes[letter] for letter in outputs],

@@ -65,6 +65,7 @@ def make(
   arguments.check_places(scheme, model_places)
   if window is not None:
     arguments.check_size('The window', window, ', the query itself')
+    window = int(window)
   if logit_cap is not None:
     logit_cap = arguments.checked_number('logit_cap', logit_cap)
     if logit_cap <= 0:
@@ -92,7 +93,7 @@ def _sizes(width: int, num_heads: int, head_dim: int | None, num_kv_heads: int |
     raise ValueError(
       f'The key heads must divide the query heads, but got {kv_heads} and {num_heads}.'
     )
-  return Dims(width, num_heads, head_dim, kv_heads)
+  return Dims(int(width), int(num_heads), int(head_dim), int(kv_heads))  # NumPy's, too
 
 
 def call(
