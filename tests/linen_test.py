@@ -161,10 +161,16 @@ def test_a_train_state_of_the_params_alone_is_a_whole_program(x):
 def test_constants_are_made_anew_where_there_is_no_collection_and_read_where_there_is_one(x):
   one, other = pair(SCHEMES['alibi'])
   stored = collections(one)
-  expected = other.apply(stored, x, POS)
-  assert error(other.apply({'params': stored['params']}, x, POS), expected) < TOLERANCE
-  stored['constants']['scheme_params']['slopes'] *= 2
-  assert error(other.apply(stored, x, POS), expected) > 1e-3
+  doubled = jax.tree.map(lambda leaf: 2 * leaf, stored['constants'])
+
+  @jax.jit
+  def outputs(params):
+    trees = (stored, {'params': params}, {'params': params, 'constants': doubled})
+    return [other.apply(tree, x, POS) for tree in trees]
+
+  expected, anew, changed = outputs(stored['params'])
+  assert error(anew, expected) < TOLERANCE
+  assert error(changed, expected) > 1e-3
 
 
 def test_random_constants_and_parameters_come_from_one_key(x):
@@ -220,18 +226,24 @@ def test_stacked_layers_are_scanned_and_rematerialized_with_their_params_alone(x
 def test_a_rematerialized_and_a_mapped_layer_are_the_layer(x):
   plain = posjax.linen.Attention(WIDTH, 4, CONSTANT_AND_DRAWN, causal=True)
   again = nn.remat(posjax.linen.Attention)(WIDTH, 4, CONSTANT_AND_DRAWN, causal=True)
-  variables = plain.init(jax.random.key(0), x, POS)
-  made = again.init(jax.random.key(0), x, POS)
-  assert jax.tree.map(jnp.shape, made) == jax.tree.map(jnp.shape, variables)
-  assert error(run(again, variables, x, POS), run(plain, variables, x, POS)) < TOLERANCE
   mapped = nn.vmap(
     posjax.linen.Attention, in_axes=(0, None), variable_axes={'params': 0},
     split_rngs={'params': True},
   )(WIDTH, 4, CONSTANT_AND_DRAWN, causal=True)  # fmt: skip
-  several = mapped.init(jax.random.key(0), x[:, None], POS)
-  found = run(mapped, several, x[:, None], POS)[1, 0]
-  alone = jax.tree.map(lambda leaf: leaf[1], several)
-  assert error(found, plain.apply(alone, x[1:], POS)[0]) < TOLERANCE
+
+  @jax.jit
+  def outputs(key):
+    made = [module.init(key, x, POS) for module in (plain, again)]
+    several = mapped.init(key, x[:, None], POS)
+    alone = jax.tree.map(lambda leaf: leaf[1], several)
+    one = plain.apply(made[0], x, POS), again.apply(made[0], x, POS)
+    each = plain.apply(alone, x[1:], POS)[0], mapped.apply(several, x[:, None], POS)[1, 0]
+    return made, one, each
+
+  made, one, each = outputs(jax.random.key(0))
+  assert jax.tree.map(jnp.shape, made[0]) == jax.tree.map(jnp.shape, made[1])
+  assert error(*one) < TOLERANCE
+  assert error(*each) < TOLERANCE
 
 
 def test_dropout_is_drawn_from_the_stream_of_flax_or_refused(x, unchecked):
