@@ -221,7 +221,7 @@ class Attention(nnx.Module):
     return self.out(out)
 
   def set_view(self, deterministic: bool | None = None):
-    """What `nnx.view` calls: sets whether calls drop nothing."""
+    """Sets whether calls drop nothing; `nnx.view` calls this."""
     if deterministic is not None:
       arguments.check_switches(deterministic=deterministic)
       self.deterministic = deterministic

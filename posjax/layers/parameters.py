@@ -58,7 +58,7 @@ def constants(scheme: Scheme, field: str, dims: Dims) -> dict[str, Any] | None:
 
 @functools.lru_cache(maxsize=256)
 def _constants(scheme: Scheme, field: str, dims: Dims) -> dict[str, Any] | None:
-  """Of one scheme, as NumPy arrays: computed twice, from two keys, and compared."""
+  """The constants of one scheme, as NumPy arrays: made from two keys, and compared."""
 
   @jax.jit  # computes the constants alone, however many parameters there are to draw
   def fixed(key):
