@@ -1,8 +1,10 @@
 """Attention for Flax Linen: the same layer as `posjax.nnx.Attention`, the same numbers.
 
-Weights lie in the collection 'params', the constants of a scheme in 'constants', both as plain
-dicts of arrays; give the optimizer the first. The cache is an argument and a result, not a
-collection.
+All that is trained lies in the collection 'params', as plain dicts of arrays. The constants of a
+scheme, as ALiBi's slopes, follow from the sizes of the layer: they are made anew where they are
+used, so that no program has to carry them and no optimizer sees them. Where variables have a
+collection 'constants' (the weights of an nnx layer, say), it is read. Only constants that a scheme
+draws at random must be stored there. The cache is an argument and a result, not a collection.
 """
 
 try:
@@ -21,8 +23,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Inexact, Int, Num
 
+from posjax.layers import arguments, parameters
 from posjax.layers import layer as layers
-from posjax.layers import parameters
 from posjax.layers.cache import Cache
 from posjax.layers.tokens import Heads, Tokens, keys_of
 from posjax.scheme import Ids, Params, PRNGKey, Scheme
@@ -33,8 +35,9 @@ Axis = str | tuple[str, ...] | None  # a mesh axis, several, or none
 class Attention(nn.Module):
   """Self- or cross-attention in which a scheme says where position enters.
 
-  x -> q, k, v -> attend -> out. Ids are arguments, already passed through `scheme.ids`, which the
-  model calls once; the module never does.
+  x -> q, k, v -> attend -> out. The layer calls places 2 to 4 of its scheme. Places 0 and 1,
+  `scheme.ids` and `scheme.embed`, come before the first layer: the model calls them, once, and
+  says so by `model_places=True`. A scheme that has them is refused otherwise.
 
   Attributes:
     width: M, of the input and the output.
@@ -47,7 +50,7 @@ class Attention(nn.Module):
     logit_cap: cap * tanh(logits / cap) before the softmax.
     sinks: whether each head learns a logit that takes its share of the softmax.
     use_bias: whether the projections have biases.
-    dropout_rate: share of the attention weights dropped in calls that give a `dropout_key`.
+    dropout_rate: share of the attention weights dropped in calls, unless they are deterministic.
     scale: factor of q . k; by default 1/sqrt(D). What a scheme adds to it at `logits` (`shaw`), or
       puts in its place (`xpos`), has a factor of its own.
     dtype: to compute the projections in; by default that of input and weights.
@@ -55,6 +58,9 @@ class Attention(nn.Module):
     kernel_init: of the projections.
     model_params: whether this layer holds the parameters that the scheme shares between layers;
       if not, calls must give them.
+    model_places: whether the model calls the scheme's `ids` and `embed` before its first layer.
+    deterministic: whether calls drop nothing, unless they say otherwise. Under `nn.remat`, which
+      traces the arguments of calls, it must be set here.
     sharding: names of the mesh axes along M, H (and K) and D, for `nn.get_partition_spec`; None
       annotates nothing.
     implementation: as in `attend`.
@@ -86,11 +92,17 @@ class Attention(nn.Module):
   param_dtype: Any = jnp.float32
   kernel_init: Callable[..., Any] = nn.initializers.lecun_normal()
   model_params: bool = True
+  model_places: bool = False
+  deterministic: bool = False
   sharding: tuple[Axis, Axis, Axis] | None = None
   implementation: str | None = None
 
   def setup(self):
     """Makes the projections, and the scheme's parameters."""
+    switches = {'sinks': self.sinks, 'use_bias': self.use_bias, 'model_params': self.model_params}
+    arguments.check_weights(
+      self.dtype, self.param_dtype, self.kernel_init, self.sharding, **switches
+    )
     layer = self._layer()
     dims = layer.dims
 
@@ -113,10 +125,10 @@ class Attention(nn.Module):
     if self.sinks:
       zeros = self._annotated(nn.initializers.zeros, 'H')
       self.sink_logits = self.param('sinks', zeros, (dims.num_heads,), self.param_dtype)
-    self.own = self._held('scheme_params', self.scheme.init)
+    self.own = self._held('scheme_params', 'init')
     self.shared = None
     if self.model_params:
-      self.shared = self._held('model_params', self.scheme.init_model)
+      self.shared = self._held('model_params', 'init_model')
 
   def __call__(
     self,
@@ -133,10 +145,12 @@ class Attention(nn.Module):
     mask: Bool[Array, '...'] | None = None,
     model_params: Params | None = None,
     dropout_key: PRNGKey | None = None,
+    deterministic: bool | None = None,
   ) -> Inexact[Array, 'B T M']:
     """Attends from `x` to itself, to `past` and itself, or to `x_kv`.
 
-    Arguments as in `posjax.nnx.Attention`.
+    Arguments as in `posjax.nnx.Attention`; without a `dropout_key`, the stream 'dropout' of
+    `apply(..., rngs={'dropout': key})` gives one. `init` drops nothing.
     """
     layer = self._layer()
     out = layers.call(
@@ -148,7 +162,7 @@ class Attention(nn.Module):
       past,
       mask=mask,
       sinks=self._sinks(),
-      dropout_key=dropout_key,
+      dropout_key=self._dropout_key(dropout_key, deterministic),
     )
     return self.out(out)
 
@@ -163,7 +177,8 @@ class Attention(nn.Module):
     axes: int | None = None,
   ) -> Cache:
     """An empty cache; arguments as in `posjax.nnx.Attention`. Needs no `apply`."""
-    dtype = dtype or self.dtype or jnp.promote_types(self.param_dtype, jnp.float32)
+    if dtype is None:
+      dtype = self.dtype or jnp.promote_types(self.param_dtype, jnp.float32)
     return layers.init_cache(self._layer(), batch, capacity, dtype, pos_dtype, axes)
 
   def extend(
@@ -178,8 +193,8 @@ class Attention(nn.Module):
     """Appends T tokens to the cache, and attends from them; as in `posjax.nnx.Attention`."""
     layer = self._layer()
     params = parameters.merged(layer.scheme, self.own, self.shared, model_params)
-    new, heads = Tokens(x, pos, segments), self._heads(x, x)
-    out, cache = layers.extend(layer, params, heads, new, cache, sinks=self._sinks())
+    new = Tokens(x, pos, segments)
+    out, cache = layers.extend(layer, params, self._heads, new, cache, sinks=self._sinks())
     return self.out(out), cache
 
   @nn.nowrap
@@ -196,6 +211,7 @@ class Attention(nn.Module):
       dropout_rate=self.dropout_rate,
       scale=self.scale,
       implementation=self.implementation,
+      model_places=self.model_places,
     )
 
   def _heads(self, x, x_kv):
@@ -212,11 +228,30 @@ class Attention(nn.Module):
     names: Any = tuple(self.sharding['MHD'.index(letter)] for letter in letters)
     return nn.with_partitioning(init, names)
 
+  def _dropout_key(self, given, deterministic):
+    deterministic = self.deterministic if deterministic is None else deterministic
+    arguments.check_switches(deterministic=deterministic)
+    if self.is_initializing():
+      return None
+    drops = self.dropout_rate and not deterministic
+    if drops and given is None and self.has_rng('dropout'):
+      given = self.make_rng('dropout')
+    return arguments.chosen_key(self.dropout_rate, given, deterministic)
+
   @nn.nowrap
-  def _held(self, name, make):
-    """The scheme's parameters, from the collections; made, by one key, when initializing."""
-    dims = self._layer().dims
-    key = self.make_rng('params') if self.is_initializing() else None
+  def _held(self, name, field):
+    """The scheme's parameters that its `init` or `init_model` makes: trained ones, and constants.
+
+    Trained ones come from the collections, and so do constants where they are there. Others are
+    made anew, if they are the same for every random key.
+    """
+    dims, make = self._layer().dims, getattr(self.scheme, field)
+    if self.has_variable('constants', name):
+      fixed = self.get_variable('constants', name)
+    else:
+      fixed = parameters.constants(self.scheme, field, dims)
+    # Constants and parameters that are drawn from one key may depend on each other.
+    key = self._key_of_drawn_constants() if fixed is None else None
 
     def made(i):
       def init(own):  # flax offers a key of its own, and calls this for the shapes later
@@ -224,9 +259,18 @@ class Attention(nn.Module):
 
       return init
 
-    trained, fixed = (jax.eval_shape(made(i), jax.random.key(0)) for i in (0, 1))
+    trained = jax.eval_shape(made(0), jax.random.key(0))
     if trained:
       trained = self.param(name, made(0))
-    if fixed:
+    if fixed is None:
       fixed = self.variable('constants', name, made(1), key).value
     return parameters.unnamed(self.scheme, parameters.union(trained, fixed))
+
+  @nn.nowrap
+  def _key_of_drawn_constants(self):
+    if not self.is_mutable_collection('constants'):
+      raise ValueError(
+        'The scheme draws its constants at random, so that they must be stored, but got no '
+        "collection 'constants' beside 'params' (in nn.scan and nn.vmap: variable_axes)."
+      )
+    return self.make_rng('params')

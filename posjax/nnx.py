@@ -20,8 +20,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Inexact, Int, Num
 
+from posjax.layers import arguments, parameters
 from posjax.layers import layer as layers
-from posjax.layers import parameters
 from posjax.layers.cache import Cache
 from posjax.layers.tokens import Heads, Tokens, keys_of
 from posjax.scheme import Ids, Params, PRNGKey, Scheme
@@ -52,8 +52,9 @@ class Parameters(nnx.Module):
 class Attention(nnx.Module):
   """Self- or cross-attention in which a scheme says where position enters.
 
-  x -> q, k, v -> attend -> out. Ids are arguments, already passed through `scheme.ids`, which the
-  model calls once; the module never does.
+  x -> q, k, v -> attend -> out. The layer calls places 2 to 4 of its scheme. Places 0 and 1,
+  `scheme.ids` and `scheme.embed`, come before the first layer: the model calls them, once, and
+  says so by `model_places=True`. A scheme that has them is refused otherwise.
 
   Args:
     width: M, of the input and the output.
@@ -66,7 +67,9 @@ class Attention(nnx.Module):
     logit_cap: cap * tanh(logits / cap) before the softmax.
     sinks: whether each head learns a logit that takes its share of the softmax.
     use_bias: whether the projections have biases.
-    dropout_rate: share of the attention weights dropped in calls that give a `dropout_key`.
+    dropout_rate: share of the attention weights dropped in calls, unless they are deterministic.
+    deterministic: whether calls drop nothing, unless they say otherwise; `nnx.Module.eval` and
+      `train` set it.
     scale: factor of q . k; by default 1/sqrt(D). What a scheme adds to it at `logits` (`shaw`), or
       puts in its place (`xpos`), has a factor of its own.
     dtype: to compute the projections in; by default that of input and weights.
@@ -74,13 +77,16 @@ class Attention(nnx.Module):
     kernel_init: of the projections.
     model_params: whether this layer holds the parameters that the scheme shares between layers;
       if not, calls must give them.
+    model_places: whether the model calls the scheme's `ids` and `embed` before its first layer.
     sharding: names of the mesh axes along M, H (and K) and D; None annotates nothing. NNX shards
       annotated weights as it makes them, and needs a mesh around the constructor for that.
     implementation: as in `attend`.
     rngs: `nnx.Rngs` with a `params` stream.
 
   Raises:
-    ValueError: if sizes do not fit, or a number is out of range.
+    TypeError: if an argument is of another type.
+    ValueError: if sizes do not fit, a number is out of range, or the scheme has `ids` or `embed`
+      without `model_places=True`.
 
   Example:
     >>> import posjax
@@ -112,17 +118,23 @@ class Attention(nnx.Module):
     param_dtype: Any = jnp.float32,
     kernel_init: nnx.Initializer = nnx.initializers.lecun_normal(),  # noqa: B008
     model_params: bool = True,
+    model_places: bool = False,
+    deterministic: bool = False,
     sharding: tuple[Axis, Axis, Axis] | None = None,
     implementation: str | None = None,
     rngs: nnx.Rngs,
   ):
     sizes = (width, num_heads, scheme, head_dim, num_kv_heads)
-    options = (causal, window, logit_cap, dropout_rate, scale, implementation)
+    options = (causal, window, logit_cap, dropout_rate, scale, implementation, model_places)
     self.layer = layers.make(*sizes, *options)
-    self.dtype, self.param_dtype = dtype, param_dtype
+    switches = {'sinks': sinks, 'use_bias': use_bias, 'model_params': model_params}
+    switches['deterministic'] = deterministic
+    arguments.check_weights(dtype, param_dtype, kernel_init, sharding, **switches)
+    _check_rngs(rngs)
+    self.dtype, self.param_dtype, self.deterministic = dtype, param_dtype, deterministic
 
     def project(heads, inputs, outputs):
-      sizes = {'M': width, 'H': heads, 'D': self.layer.dims.head_dim}
+      sizes = {'M': self.layer.dims.width, 'H': heads, 'D': self.layer.dims.head_dim}
       return nnx.LinearGeneral(
         [sizes[letter] for letter in inputs],
         [sizes[letter] for letter in outputs],
@@ -165,6 +177,7 @@ class Attention(nnx.Module):
     mask: Bool[Array, '...'] | None = None,
     model_params: Params | None = None,
     dropout_key: PRNGKey | None = None,
+    deterministic: bool | None = None,
   ) -> Inexact[Array, 'B T M']:
     """Attends from `x` to itself, to `past` and itself, or to `x_kv`.
 
@@ -179,17 +192,21 @@ class Attention(nnx.Module):
         scheme that changes ids, or has several per token, needs it.
       kv_order: the same for `x_kv`.
       past: inputs of this layer that come directly before `x`, see `posjax.layers.recurrence`.
-      mask: [B, H or 1, T, S] or [T, S]; True may attend.
+      mask: as in `attend`; True may attend.
       model_params: what the scheme shares between layers, instead of the layer's own.
-      dropout_key: draws the dropout; without one nothing is dropped.
+      dropout_key: draws the dropout, where the layer has a dropout rate.
+      deterministic: whether nothing is dropped; by default as the layer's attribute says.
 
     Returns:
       The layer's output, before any residual.
 
     Raises:
-      ValueError: if shapes do not fit, or an argument lacks what it needs.
-      TypeError: if the mask is not boolean, or ids are neither integers nor float32.
+      ValueError: if shapes do not fit, or an argument lacks what it needs: a dropout rate a key,
+        say, unless the call is deterministic.
+      TypeError: if the mask is not boolean, ids are neither integers nor float32, or an argument is
+        of another type.
     """
+    deterministic = self.deterministic if deterministic is None else deterministic
     out = layers.call(
       self.layer,
       self._params(model_params),
@@ -199,9 +216,15 @@ class Attention(nnx.Module):
       past,
       mask=mask,
       sinks=self._sinks(),
-      dropout_key=dropout_key,
+      dropout_key=arguments.chosen_key(self.layer.dropout_rate, dropout_key, deterministic),
     )
     return self.out(out)
+
+  def set_view(self, deterministic: bool | None = None):
+    """Sets whether calls drop nothing; `nnx.view` calls this."""
+    if deterministic is not None:
+      arguments.check_switches(deterministic=deterministic)
+      self.deterministic = deterministic
 
   def init_cache(
     self,
@@ -223,9 +246,12 @@ class Attention(nnx.Module):
       axes: ids per token; by default as the scheme declares, or one.
 
     Raises:
-      ValueError: if the layer is not causal, or the capacity is missing or below the window.
+      TypeError: if an argument is of another type.
+      ValueError: if the layer is not causal, the capacity is missing or below the window, or a
+        token has another number of ids than the scheme takes.
     """
-    dtype = dtype or self.dtype or jnp.promote_types(self.param_dtype, jnp.float32)
+    if dtype is None:
+      dtype = self.dtype or jnp.promote_types(self.param_dtype, jnp.float32)
     return layers.init_cache(self.layer, batch, capacity, dtype, pos_dtype, axes)
 
   def extend(
@@ -238,6 +264,8 @@ class Attention(nnx.Module):
     model_params: Params | None = None,
   ) -> tuple[Inexact[Array, 'B T M'], Cache]:
     """Appends T tokens to the cache, and attends from them: prefill and decoding alike.
+
+    Nothing is dropped, whatever the dropout rate.
 
     Args:
       x: the next tokens of each row.
@@ -253,11 +281,10 @@ class Attention(nnx.Module):
 
     Raises:
       ValueError: if the layer is not causal, shapes do not fit, or, outside jit, the cache is full.
-      TypeError: if ids would lose precision in the cache.
+      TypeError: if ids would lose precision in the cache, or an argument is of another type.
     """
-    new = Tokens(x, pos, segments)
-    params, heads = self._params(model_params), self._heads(x, x)
-    out, cache = layers.extend(self.layer, params, heads, new, cache, sinks=self._sinks())
+    new, params = Tokens(x, pos, segments), self._params(model_params)
+    out, cache = layers.extend(self.layer, params, self._heads, new, cache, sinks=self._sinks())
     return self.out(out), cache
 
   def _heads(self, x, x_kv):
@@ -272,6 +299,15 @@ class Attention(nnx.Module):
     held = self.model_params
     held = None if held is None else parameters.unnamed(scheme, _arrays(held))
     return parameters.merged(scheme, own, held, given)
+
+
+def _check_rngs(rngs: Any) -> None:
+  if not isinstance(rngs, nnx.Rngs):
+    raise TypeError(
+      f'rngs must be nnx.Rngs, but got {type(rngs).__name__}; a key becomes one by nnx.Rngs(key).'
+    )
+  if 'params' not in rngs and 'default' not in rngs:
+    raise ValueError('rngs must have a stream params, as nnx.Rngs(0) has, but got none.')
 
 
 def _metadata(sharding: tuple[Axis, Axis, Axis] | None, letters: str) -> dict[str, Any]:

@@ -10,6 +10,7 @@ import optax
 import pytest
 from flax import linen as nn
 from flax import nnx
+from flax.training.train_state import TrainState
 from jax.sharding import AxisType, NamedSharding, PartitionSpec
 
 import posjax
@@ -17,6 +18,7 @@ import posjax.linen
 import posjax.nnx
 from posjax.layers.tokens import Tokens
 from tests.loops import error
+from tests.nnx_test import BEFORE, ONES, WRONG, WRONG_CACHES, WRONG_INPUTS
 from tests.toy_schemes import TOYS
 
 BATCH, LENGTH, WIDTH = 2, 6, 12
@@ -83,7 +85,7 @@ def test_both_make_the_same_tree(name, x):
   one, other = pair(SCHEMES[name])
   made = other.init(jax.random.key(0), x, ids(SCHEMES[name]), order=ORDER)
   shapes = lambda tree: jax.tree.map(lambda leaf: (leaf.shape, leaf.dtype.name), tree)
-  assert shapes(made) == shapes(collections(one))
+  assert shapes(made) == {'params': shapes(collections(one)['params'])}
   flat = flax.traverse_util.flatten_dict(made)
   assert all(isinstance(leaf, jax.Array) for leaf in flat.values())  # plain dicts throughout
 
@@ -95,7 +97,7 @@ def test_cross_attention_dropout_and_segments_are_the_same(x):
   found = run(other, collections(one), x, POS, **kwargs)
   assert error(found, jax.jit(functools.partial(one, **kwargs))(x, POS)) < TOLERANCE
   kwargs.pop('dropout_key')
-  assert error(run(other, collections(one), x, POS, **kwargs), found) > 0.1
+  assert error(run(other, collections(one), x, POS, **kwargs, deterministic=True), found) > 0.1
 
 
 @pytest.mark.parametrize('name', ['rope', 'chain'])
@@ -134,24 +136,41 @@ def test_shared_parameters_are_given_or_held(x):
   assert 'model_params' not in bare.init(jax.random.key(0), x, POS, model_params=shared)['params']
 
 
-def test_training_the_params_leaves_the_constants(x):
-  other = pair(CHAINED)[1]
+def test_a_train_state_of_the_params_alone_is_a_whole_program(x):
+  other = posjax.linen.Attention(WIDTH, 4, CHAINED, causal=True)
   variables = other.init(jax.random.key(0), x, POS)
-  optimizer = optax.adamw(0.1, weight_decay=0.5)
+  assert set(variables) == {'params'}  # so that those who train all of `init` train no constant
+  state = TrainState.create(
+    apply_fn=other.apply, params=variables['params'], tx=optax.adamw(0.1, weight_decay=0.5)
+  )
 
   @jax.jit
-  def step(params, constants):
-    def loss(params):
-      y = other.apply({'params': params, 'constants': constants}, x, POS)
-      return jnp.square(y - x).mean()
+  def step(state):
+    loss = lambda params: jnp.square(state.apply_fn({'params': params}, x, POS) - x).mean()
+    value, gradients = jax.value_and_grad(loss)(state.params)
+    return state.apply_gradients(grads=gradients), value
 
-    updates, _ = optimizer.update(jax.grad(loss)(params), optimizer.init(params), params)
-    return optax.apply_updates(params, updates)
-
-  after = step(variables['params'], variables['constants'])
-  changed = jax.tree.map(lambda a, b: bool((a != b).any()), after, variables['params'])
+  after, first = step(state)
+  changed = jax.tree.map(lambda a, b: bool((a != b).any()), after.params, state.params)
   assert all(jax.tree.leaves(changed))
-  assert set(variables['constants']['scheme_params']) == {'1'}
+  for _ in range(5):
+    after, last = step(after)
+  assert last < first
+
+
+def test_constants_are_made_anew_where_there_is_no_collection_and_read_where_there_is_one(x):
+  one, other = pair(SCHEMES['alibi'])
+  stored = collections(one)
+  doubled = jax.tree.map(lambda leaf: 2 * leaf, stored['constants'])
+
+  @jax.jit
+  def outputs(params):
+    trees = (stored, {'params': params}, {'params': params, 'constants': doubled})
+    return [other.apply(tree, x, POS) for tree in trees]
+
+  expected, anew, changed = outputs(stored['params'])
+  assert error(anew, expected) < TOLERANCE
+  assert error(changed, expected) > 1e-3
 
 
 def test_random_constants_and_parameters_come_from_one_key(x):
@@ -161,31 +180,122 @@ def test_random_constants_and_parameters_come_from_one_key(x):
 
   bias = lambda params, distance: jnp.einsum('h,...->h...', params['learned'], distance * 1.0)
   scheme = posjax.Scheme(init=init, bias=bias, fixed=('held',))
-  made = posjax.linen.Attention(WIDTH, 4, scheme).init(jax.random.key(0), x, POS)
-  learned, held = (made[c]['scheme_params'] for c in ('params', 'constants'))
-  np.testing.assert_array_equal(learned['learned'], held['held'])
+  for module in (posjax.linen.Attention, nn.remat(posjax.linen.Attention)):
+    made = module(WIDTH, 4, scheme).init(jax.random.key(0), x, POS)
+    learned, held = (made[c]['scheme_params'] for c in ('params', 'constants'))
+    np.testing.assert_array_equal(learned['learned'], held['held'])
+  with pytest.raises(ValueError, match="must be stored, but got no collection 'constants' beside"):
+    posjax.linen.Attention(WIDTH, 4, scheme).apply({'params': made['params']}, x, POS)
+
+
+CONSTANT_AND_DRAWN = posjax.get('alibi+t5')
 
 
 class Block(nn.Module):
   """A residual layer, to be stacked."""
 
+  dropout_rate: float = 0.0
+
   @nn.compact
   def __call__(self, x, pos):
-    return x + posjax.linen.Attention(WIDTH, 4, CHAINED, head_dim=6, causal=True)(x, pos), None
+    scheme, rate = CONSTANT_AND_DRAWN, self.dropout_rate
+    return x + posjax.linen.Attention(WIDTH, 4, scheme, causal=True, dropout_rate=rate)(
+      x, pos
+    ), None
 
 
-def test_stacked_layers_are_scanned_and_rematerialized(x):
-  axes = {'params': 0, 'constants': 0}
-  stack = nn.scan(
-    nn.remat(Block), variable_axes=axes, split_rngs={'params': True}, length=3,
-    in_axes=nn.broadcast,
-  )()  # fmt: skip
+def stacked(block):
+  streams = {'params': True, 'dropout': True}
+  axes = {'variable_axes': {'params': 0}, 'split_rngs': streams, 'in_axes': nn.broadcast}
+  return nn.scan(block, length=3, **axes)
+
+
+def test_stacked_layers_are_scanned_and_rematerialized_with_their_params_alone(x):
+  stack = stacked(nn.remat(Block))()
   variables = stack.init(jax.random.key(0), x, POS)
+  assert set(variables) == {'params'}
   found, _ = run(stack, variables, x, POS)
+  table = variables['params']['Attention_0']['model_params']['1']['table']
+  assert (table[0] != table[1]).any()
   for i in range(3):
     layer = jax.tree.map(lambda leaf, i=i: leaf[i], variables)
     x, _ = run(Block(), layer, x, POS)
   assert error(found, x) < 1e-5
+
+
+def test_a_rematerialized_and_a_mapped_layer_are_the_layer(x):
+  plain = posjax.linen.Attention(WIDTH, 4, CONSTANT_AND_DRAWN, causal=True)
+  again = nn.remat(posjax.linen.Attention)(WIDTH, 4, CONSTANT_AND_DRAWN, causal=True)
+  mapped = nn.vmap(
+    posjax.linen.Attention, in_axes=(0, None), variable_axes={'params': 0},
+    split_rngs={'params': True},
+  )(WIDTH, 4, CONSTANT_AND_DRAWN, causal=True)  # fmt: skip
+
+  @jax.jit
+  def outputs(key):
+    made = [module.init(key, x, POS) for module in (plain, again)]
+    several = mapped.init(key, x[:, None], POS)
+    alone = jax.tree.map(lambda leaf: leaf[1], several)
+    one = plain.apply(made[0], x, POS), again.apply(made[0], x, POS)
+    each = plain.apply(alone, x[1:], POS)[0], mapped.apply(several, x[:, None], POS)[1, 0]
+    return made, one, each
+
+  made, one, each = outputs(jax.random.key(0))
+  assert jax.tree.map(jnp.shape, made[0]) == jax.tree.map(jnp.shape, made[1])
+  assert error(*one) < TOLERANCE
+  assert error(*each) < TOLERANCE
+
+
+def test_dropout_is_drawn_from_the_stream_of_flax_or_refused(x, unchecked):
+  stack = stacked(Block)(dropout_rate=0.5)
+  variables = stack.init(jax.random.key(0), x, POS)  # needs no stream: nothing is dropped
+  with pytest.raises(ValueError, match='a call needs a dropout_key, or deterministic=True'):
+    stack.apply(variables, x, POS)
+  draw = jax.jit(lambda seed: stack.apply(variables, x, POS, rngs={'dropout': seed})[0])
+  one, other = draw(jax.random.key(1)), draw(jax.random.key(2))
+  assert error(one, other) > 0.1
+  assert error(one, draw(jax.random.key(1))) == 0
+  layer = posjax.linen.Attention(WIDTH, 4, dropout_rate=0.5)
+  variables = layer.init(jax.random.key(0), x, POS)
+  expected = posjax.linen.Attention(WIDTH, 4).apply(variables, x, POS)
+  rngs = {'dropout': jax.random.key(1)}
+  assert error(layer.apply(variables, x, POS, deterministic=True, rngs=rngs), expected) == 0
+  given = layer.apply(variables, x, POS, dropout_key=jax.random.key(3), rngs=rngs)
+  assert error(given, layer.apply(variables, x, POS, dropout_key=jax.random.key(3))) == 0
+  quiet = posjax.linen.Attention(WIDTH, 4, dropout_rate=0.5, deterministic=True)
+  assert error(quiet.apply(variables, x, POS), expected) == 0
+
+
+def test_a_scheme_that_acts_before_the_layers_needs_a_model_that_calls_it(x):
+  for line in BEFORE:
+    layer = posjax.linen.Attention(WIDTH, 4, posjax.get(line), causal=True)
+    with pytest.raises(ValueError, match='model_places=True, but got model_places=False'):
+      layer.init(jax.random.key(0), x, POS)
+    with pytest.raises(ValueError, match='model_places=True, but got model_places=False'):
+      layer.init_cache(BATCH, 4)
+    told = posjax.linen.Attention(WIDTH, 2, posjax.get(line), model_places=True)
+    assert 'params' in jax.eval_shape(told.init, jax.random.key(0), x, POS)
+
+
+@pytest.mark.parametrize(('kwargs', 'message'), WRONG, ids=lambda value: str(value)[:40])
+def test_wrong_arguments_are_refused(kwargs, message, x, unchecked):
+  kwargs = {'width': 16, 'num_heads': 4, 'num_kv_heads': 2, **kwargs}
+  with pytest.raises((TypeError, ValueError), match=message):
+    posjax.linen.Attention(**kwargs).init(jax.random.key(0), ONES, POS)
+
+
+def test_wrong_inputs_and_caches_are_refused(unchecked):
+  layer = posjax.linen.Attention(16, 4, CHAINED, num_kv_heads=2, causal=True)
+  variables = jax.eval_shape(layer.init, jax.random.key(0), ONES, POS)
+  variables = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), variables)
+  for kwargs, message in WRONG_INPUTS:
+    with pytest.raises((TypeError, ValueError), match=message):
+      layer.apply(variables, **{'x': ONES, 'pos': POS, **kwargs})
+  for kwargs, message in WRONG_CACHES:
+    with pytest.raises((TypeError, ValueError), match=message):
+      layer.init_cache(**{'batch': 8, 'capacity': 9, **kwargs})
+  with pytest.raises(TypeError, match='cache must be one of init_cache, but got NoneType'):
+    layer.apply(variables, ONES, None, POS, method='extend')
 
 
 def test_eight_devices_say_what_one_says():
@@ -202,7 +312,7 @@ def test_eight_devices_say_what_one_says():
   assert specs['params']['query']['bias'] == PartitionSpec('model', None)
   assert specs['params']['sinks'] == PartitionSpec('model')
   place = lambda spec, leaf: jax.device_put(leaf, NamedSharding(mesh, spec))
-  variables = jax.tree.map(place, specs, collections(one))
+  variables = jax.tree.map(place, specs, {'params': collections(one)['params']})
   found = run(other, variables, place(PartitionSpec('data'), x), POS)
   assert len(found.sharding.device_set) == 8
   assert error(found, expected) < TOLERANCE
@@ -219,10 +329,3 @@ def test_wrong_sizes_and_a_cache_of_an_encoder_are_refused(x):
     posjax.linen.Attention(WIDTH, 5).init(jax.random.key(0), x, POS)
   with pytest.raises(ValueError, match='must be causal, but got causal=False'):
     posjax.linen.Attention(WIDTH, 4).init_cache(BATCH, 4)
-
-
-def test_missing_constants_are_an_error(x):
-  one, other = pair(SCHEMES['alibi'])
-  params = {'params': collections(one)['params']}
-  with pytest.raises(flax.errors.ScopeCollectionNotFound, match='constants'):
-    other.apply(params, x, POS)

@@ -10,6 +10,7 @@ from flax import nnx
 from jax.sharding import AxisType, NamedSharding, PartitionSpec
 
 import posjax
+from posjax.layers.tokens import Tokens
 from posjax.nnx import Attention, Constant, Parameters
 from tests.loops import error
 from tests.toy_schemes import TOYS
@@ -105,13 +106,60 @@ def test_two_ids_per_token_need_an_order_to_be_causal(x):
 
 
 def test_dropout_needs_a_key_and_is_a_function_of_it(x):
-  one = layer(posjax.get('rope'), dropout_rate=0.5)
-  assert error(run(one, x, POS), run(layer(posjax.get('rope')), x, POS)) == 0
+  one, still = layer(posjax.get('rope'), dropout_rate=0.5), layer(posjax.get('rope'))
   dropped = run(one, x, POS, dropout_key=jax.random.key(1))
   assert error(run(one, x, POS, dropout_key=jax.random.key(1)), dropped) == 0
   assert error(run(one, x, POS, dropout_key=jax.random.key(2)), dropped) > 0.1
-  still = layer(posjax.get('rope'))
   assert error(run(still, x, POS, dropout_key=jax.random.key(1)), run(still, x, POS)) == 0
+
+
+def test_dropout_without_a_key_is_refused_unless_the_call_is_deterministic(x, unchecked):
+  one, still = layer(posjax.get('rope'), dropout_rate=0.5), layer(posjax.get('rope'))
+  with pytest.raises(ValueError, match='needs a dropout_key, or deterministic=True to drop none'):
+    one(x, POS)
+  with pytest.raises(ValueError, match=r'rate of 0\.5, so a call needs a dropout_key'):
+    one(x, POS, deterministic=False)
+  expected = still(x, POS)
+  assert error(one(x, POS, deterministic=True), expected) == 0
+  assert error(one(x, POS, deterministic=True, dropout_key=jax.random.key(1)), expected) == 0
+  assert error(nnx.view(one, deterministic=True)(x, POS), expected) == 0
+  one.eval()
+  assert error(one(x, POS), expected) == 0
+  one.train()
+  with pytest.raises(ValueError, match='but got neither'):
+    one(x, POS)
+  with pytest.raises(TypeError, match=r'dropout_key must be one random key, as .* but got 7'):
+    one(x, POS, dropout_key=7)
+  with pytest.raises(TypeError, match="deterministic must be True or False, but got 'no'"):
+    one(x, POS, deterministic='no')
+
+
+BEFORE = ('sinusoidal', 'learned', 'fourier', 'sinusoidal+rope', 'interpolated+rope', 'randomized')
+
+
+@pytest.mark.parametrize('line', BEFORE)
+def test_a_scheme_that_acts_before_the_layers_needs_a_model_that_calls_it(line):
+  scheme = posjax.get(line)
+  place = 'place 1, x = scheme.embed' if 'embed' in posjax.places(scheme) else 'place 0, ids = sch'
+  told = 'model must call this, and say so by model_places=True, but got model_places=False'
+  with pytest.raises(ValueError, match=f'acts before the first layer .{place}.*{told}'):
+    layer(scheme)
+  with pytest.raises(ValueError, match=told):
+    posjax.attention_fn(scheme, {}, q_pos=POS)
+  assert layer(scheme, model_places=True).layer.scheme == scheme
+
+
+def test_a_model_that_calls_the_first_places_knows_the_order_of_tokens(x):
+  scheme = posjax.get('sinusoidal')
+  one = Attention(WIDTH, 4, scheme, model_places=True, rngs=nnx.Rngs(0))
+  row = x[:1]
+  model = jax.jit(lambda x: one(scheme.embed({}, x, None, POS[None]), POS))
+  moved = row[:, ::-1]
+  assert error(model(moved)[:, ::-1], model(row)) > 0.1
+  bare = lambda x: posjax.attend(*[jnp.einsum('btm,mhd->bthd', x, p.kernel[...]) for p in (
+    one.query, one.key, one.value)], scheme, {}, q_pos=POS, k_pos=POS)  # fmt: skip
+  placed = one.out(bare(scheme.embed({}, row, None, POS[None])))
+  assert error(model(row), placed) < TOLERANCE
 
 
 def test_bfloat16_is_near_float32(x):
@@ -201,30 +249,163 @@ def test_new_ids_do_not_retrace(x):
   assert len(traces) == 1
 
 
-@pytest.mark.parametrize(
-  ('kwargs', 'message'),
-  [
-    ({'num_heads': 3}, 'heads must divide the width unless head_dim is given, but got 3 and 16'),
-    ({'num_kv_heads': 3}, 'key heads must divide the query heads, but got 3 and 4'),
-    ({'window': 0}, 'window must be at least 1, the query itself, but got 0'),
-    ({'dropout_rate': 1.0}, r'dropout rate must be in \[0, 1\), but got 1.0'),
-  ],
-)
-def test_wrong_sizes_are_refused(kwargs, message):
-  with pytest.raises(ValueError, match=message):
+NAN, HUGE = float('nan'), 2**31
+WRONG = [
+  ({'num_heads': 3}, 'heads must divide the width unless head_dim is given, but got 3 and 16'),
+  ({'num_kv_heads': 3}, 'key heads must divide the query heads, but got 3 and 4'),
+  ({'num_kv_heads': 0}, 'num_kv_heads must be at least 1, but got 0'),
+  ({'num_heads': 0}, 'num_heads must be at least 1, but got 0'),
+  ({'num_heads': -4, 'num_kv_heads': -2}, 'num_heads must be at least 1, but got -4'),
+  ({'num_heads': 0, 'head_dim': 4}, 'num_heads must be at least 1, but got 0'),
+  ({'num_heads': 4.0}, 'num_heads must be an integer, but got 4.0'),
+  ({'num_heads': True}, 'num_heads must be an integer, but got True'),
+  ({'num_kv_heads': '2'}, "num_kv_heads must be an integer, but got '2'"),
+  ({'head_dim': 0}, 'head_dim must be at least 1, but got 0'),
+  ({'head_dim': 2.5}, 'head_dim must be an integer, but got 2.5'),
+  ({'window': 0}, 'window must be at least 1, the query itself, but got 0'),
+  ({'window': 1.5}, 'window must be an integer, but got 1.5'),
+  ({'window': NAN}, 'window must be an integer, but got nan'),
+  ({'window': HUGE}, 'window must be below 2.31, but got 2147483648'),
+  ({'logit_cap': NAN}, 'logit_cap must be finite, but got nan'),
+  ({'logit_cap': 0.0}, 'logit cap must be positive, but got 0.0'),
+  ({'logit_cap': '2'}, "logit_cap must be a real number, but got '2'"),
+  ({'scale': float('inf')}, 'scale must be finite, but got inf'),
+  ({'scale': np.ones(2)}, r'scale must be a real number, but got an array float64\[2\]'),
+  ({'dropout_rate': 1.0}, r'dropout rate must be in \[0, 1\), but got 1.0'),
+  ({'dropout_rate': NAN}, r'dropout rate must be in \[0, 1\), but got nan'),
+  ({'dropout_rate': None}, 'dropout_rate must be a real number, but got None'),
+  ({'causal': 'no'}, "causal must be True or False, but got 'no'"),
+  ({'use_bias': 1}, 'use_bias must be True or False, but got 1'),
+  ({'sinks': None}, 'sinks must be True or False, but got None'),
+  ({'model_params': 'False'}, "model_params must be True or False, but got 'False'"),
+  ({'model_places': 1}, 'model_places must be True or False, but got 1'),
+  ({'scheme': 'rope'}, r"scheme must be a Scheme, as from posjax.get\('rope'\), but got the text"),
+  ({'scheme': None}, 'scheme must be a Scheme, but got None'),
+  ({'implementation': 'flash'}, "must be None or one of .*'dense'.*, but got 'flash'"),
+  ({'implementation': ['dense']}, r"must be None or one of .*, but got .'dense'"),
+  ({'dtype': np.ones(2)}, 'dtype must be a dtype of real or complex numbers, but got an array'),
+  ({'dtype': 'float33'}, "dtype must be a dtype of real or complex numbers, but got 'float33'"),
+  ({'dtype': jnp.int32}, 'dtype must be a dtype of real or complex numbers, but got .*int32'),
+  ({'param_dtype': None}, 'param_dtype must be a dtype of real or complex numbers, but got None'),
+  ({'kernel_init': 1.0}, 'kernel_init must be an initializer, but got 1.0'),
+  ({'sharding': 'model'}, "sharding must be a tuple of three mesh axes, but got 'model'"),
+  ({'sharding': ('model',)}, r"sharding must name the mesh axes .*, but got \('model',\)"),
+]  # what linen refuses alike; see linen_test
+
+
+@pytest.mark.parametrize(('kwargs', 'message'), WRONG, ids=lambda value: str(value)[:40])
+def test_wrong_arguments_are_refused(kwargs, message, unchecked):
+  with pytest.raises((TypeError, ValueError), match=message):
     layer(**kwargs)
 
 
-def test_wrong_inputs_are_refused(x, unchecked):
+def test_wrong_widths_and_random_streams_are_refused(unchecked):
+  for width, message in ((0, 'at least 1, but got 0'), ('16', "an integer, but got '16'")):
+    with pytest.raises((TypeError, ValueError), match=f'width must be {message}'):
+      Attention(width, 4, rngs=nnx.Rngs(0))
+  for rngs in (jax.random.key(0), 0, None):
+    with pytest.raises(TypeError, match=r'rngs must be nnx\.Rngs, but got'):
+      layer(rngs=rngs)
+  with pytest.raises(ValueError, match='must have a stream params'):
+    layer(rngs=nnx.Rngs(dropout=0))
+
+
+def test_numbers_of_numpy_and_of_jax_are_numbers(unchecked):
+  one = layer(
+    num_heads=np.int64(4), scale=np.float32(0.5), logit_cap=jnp.array(2.0), window=np.int32(2)
+  )
+  assert (one.layer.scale, one.layer.logit_cap) == (0.5, 2.0)
+
+
+PAST = Tokens(jnp.ones((BATCH, 2, WIDTH)), POS[:2])
+ONES = jnp.ones((BATCH, LENGTH, WIDTH))
+WRONG_INPUTS = [
+  ({'x': ONES[0]}, r'x must be \[B, T, 16\], but got shape \(6, 16\)'),
+  ({'x': ONES[..., :8]}, r'x must be \[B, T, 16\], but got shape \(8, 6, 8\)'),
+  ({'x': [[[1.0] * 16]]}, 'x must be an array, but got list'),
+  ({'x': None}, 'x must be an array, but got NoneType'),
+  ({'x': ONES > 0}, 'x must be numbers, but got bool'),
+  ({'pos': POS[:5]}, r'pos must be \(8, 6\) or \(6,\), but got \(5,\)'),
+  ({'pos': range(6)}, 'pos must be an array, but got range'),
+  ({'pos': POS > 0}, 'pos must be signed integers or float32, but got bool'),
+  ({'pos': POS.astype(jnp.bfloat16)}, 'pos must be signed integers or float32, but got bfloat16'),
+  ({'pos': jnp.ones((8, 6, 2), int)}, r'pos must be \(8, 6\) or \(6,\), but got \(8, 6, 2\)'),
+  ({'order': POS[:3]}, r'order must be \(8, 6\) or \(6,\), but got \(3,\)'),
+  ({'order': ONES}, r'order must be \(8, 6\) or \(6,\), but got \(8, 6, 16\)'),
+  ({'order': 'left'}, 'order must be an array, but got str'),
+  ({'segments': POS[:, None]}, r'segments must be \(8, 6\) or \(6,\), but got \(6, 1\)'),
+  ({'segments': POS * 1.0}, 'segments must be integers, but got float32'),
+  ({'segments': [1] * 6}, 'segments must be an array, but got list'),
+  ({'x_kv': ONES}, 'x_kv needs kv_pos, the ids of its tokens, but got none'),
+  ({'kv_pos': POS, 'kv_order': POS}, 'kv_pos, kv_order belong to x_kv, but got no x_kv'),
+  ({'x_kv': ONES[..., :3], 'kv_pos': POS}, r'x_kv must be \[B, T, 16\], but got shape \(8, 6, 3'),
+  ({'x_kv': ONES[:2], 'kv_pos': POS}, r'x_kv must have the rows of x, 8, but got shape \(2, 6, 16'),
+  ({'x_kv': ONES, 'kv_pos': POS[:2]}, r'kv_pos must be \(8, 6\) or \(6,\), but got \(2,\)'),
+  ({'x_kv': ONES, 'kv_pos': POS, 'kv_order': 1}, 'kv_order must be an array, but got int'),
+  ({'x_kv': ONES, 'kv_pos': POS, 'segments': POS}, 'segments need kv_segments beside them'),
+  ({'x_kv': ONES, 'kv_pos': POS, 'kv_segments': POS}, 'kv_segments need segments beside them'),
+  ({'mask': [True]}, 'mask must be an array, but got list'),
+  ({'mask': POS * 1.0}, 'mask must be boolean, True may attend, but got float32'),
+  ({'past': ONES}, 'past must be posjax.layers.tokens.Tokens, but got an object of type'),
+  ({'past': PAST._replace(pos=POS)}, r'past.pos must be \(8, 2\) or \(2,\), but got \(6,\)'),
+  ({'past': PAST._replace(x=ONES[..., :2])}, r'past.x must be \[B, T, 16\], but got shape'),
+  ({'past': PAST, 'order': POS}, 'with past there can be no x_kv and no order'),
+  ({'model_params': 3}, 'model_params must be a tuple of 3 dicts.* got an object of type int'),
+  ({'model_params': {}}, 'model_params must be a tuple of 3 dicts.* got an object of type dict'),
+  ({'model_params': ({},)}, 'model_params must be a tuple of 3 dicts, .* but got 1 dicts'),
+]  # what linen refuses alike; see linen_test
+
+
+def test_wrong_inputs_are_refused(unchecked):
   one = layer()
-  with pytest.raises(ValueError, match=r'x must be \[B, T, 16\], but got shape \(6, 16\)'):
-    one(x[0], POS)
-  with pytest.raises(ValueError, match=r'pos must be \(8, 6\) or \(6,\), but got \(5,\)'):
-    run(one, x, POS[:5])
-  with pytest.raises(ValueError, match='x_kv needs kv_pos, the ids of its tokens, but got none'):
-    run(one, x, POS, x_kv=x)
-  with pytest.raises(ValueError, match='kv_pos, kv_order belong to x_kv, but got no x_kv'):
-    run(one, x, POS, kv_pos=POS, kv_order=POS)
+  for kwargs, message in WRONG_INPUTS:
+    with pytest.raises((TypeError, ValueError), match=message):
+      one(**{'x': ONES, 'pos': POS, **kwargs})
+
+
+WRONG_CACHES = [
+  ({'batch': 0}, 'batch must be at least 1, but got 0'),
+  ({'batch': 2.0}, 'batch must be an integer, but got 2.0'),
+  ({'capacity': None}, 'needs a capacity, the tokens in all, but got none'),
+  ({'capacity': 0}, 'capacity must be at least 1, but got 0'),
+  ({'capacity': '9'}, "capacity must be an integer, but got '9'"),
+  ({'dtype': 'int8'}, "dtype must be a dtype of real or complex numbers, but got 'int8'"),
+  ({'pos_dtype': 'bfloat16'}, "pos_dtype must be int32 or float32, but got 'bfloat16'"),
+  ({'pos_dtype': None}, 'pos_dtype must be int32 or float32, but got None'),
+  ({'axes': 0}, 'axes must be at least 1, but got 0'),
+  ({'axes': 2}, 'axes must be 1, as the scheme has it, but got 2'),
+]
+
+
+def test_wrong_caches_are_refused(unchecked):
+  one = layer()
+  for kwargs, message in WRONG_CACHES:
+    with pytest.raises((TypeError, ValueError), match=message):
+      one.init_cache(**{'batch': BATCH, 'capacity': 9, **kwargs})
+  cache = one.init_cache(BATCH, 9)
+  extend = lambda **kwargs: one.extend(**{'x': ONES, 'cache': cache, 'pos': POS, **kwargs})
+  with pytest.raises(TypeError, match='cache must be one of init_cache, but got NoneType'):
+    extend(cache=None)
+  with pytest.raises(TypeError, match='cache must be one of init_cache, but got tuple'):
+    extend(cache=tuple(cache))
+  with pytest.raises(TypeError, match='k of the cache must be an array, but got NoneType'):
+    extend(cache=cache._replace(k=None))
+  with pytest.raises(ValueError, match=r'must be that of one layer, whose k has 4 axes, but got'):
+    extend(cache=jax.tree.map(lambda leaf: jnp.stack([leaf, leaf]), cache))
+  with pytest.raises(ValueError, match=r'must have the rows of x, 2, but got segments \(8, 9\)'):
+    extend(x=ONES[:2])
+  with pytest.raises(ValueError, match=r'k must be \(8, 6, 4, 4\) for this cache, but got'):
+    extend(cache=layer(num_kv_heads=4).init_cache(BATCH, 9))
+  with pytest.raises(ValueError, match=r'x must be \[B, T, 16\], but got shape \(8, 6, 3\)'):
+    extend(x=ONES[..., :3])
+  with pytest.raises(ValueError, match=r'pos must be \(8, 6\) or \(6,\), but got \(2,\)'):
+    extend(pos=POS[:2])
+  with pytest.raises(ValueError, match=r'segments must be \(8, 6\) or \(6,\), but got \(2,\)'):
+    extend(segments=POS[:2])
+  with pytest.raises(ValueError, match='9 slots, 0 of them taken, so 12 tokens do not fit'):
+    extend(x=jnp.ones((BATCH, 12, WIDTH)), pos=jnp.arange(12))
+  with pytest.raises(ValueError, match='must be causal, but got causal=False'):
+    layer(causal=False).extend(ONES, cache, POS)
 
 
 def test_heads_default_to_one_key_head_each_and_no_positions(x):

@@ -40,7 +40,10 @@ def attend(
   dropout_key: PRNGKey | None = None,
   implementation: str | None = None,
 ) -> Inexact[Array, '*B T H E']:
-  """Attention in which `scheme` says where position enters.
+  """Attention in which `scheme` says where position enters: places 2 to 4.
+
+  Places 0 and 1 act before q, k and v exist: the model calls `scheme.ids` and `scheme.embed`. For a
+  scheme that has no other place, as `sinusoidal`, this is attention without positions.
 
   softmax(cap(logits(scale * query(q) . key(k)) + bias)) v + values, in float32: `query`, `key`,
   `logits`, `bias` and `values` are the scheme's.

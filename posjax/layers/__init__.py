@@ -1,6 +1,8 @@
 """Attention layers: all that `posjax.nnx` and `posjax.linen` share, as pure functions.
 
   layer        the attention layer without its weights
+  arguments    checks of sizes, numbers, switches and keys
+  tokens       the tokens of one side, and checks of their arrays
   parameters   a scheme's parameters as a layer holds them
   cache        keys and values of the tokens so far, for decoding
   recurrence   attention to a remembered segment, as in Transformer-XL

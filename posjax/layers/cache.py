@@ -8,10 +8,11 @@ Without a window, token i lies in slot i. With one, the cache is a ring: token i
 i mod C and replaces the token that left the window; visibility comes from order, never from slots.
 """
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Inexact, Int, Num
 
 from posjax.scheme import At, Dims, Ids, Params, Scheme, declares, init
@@ -198,6 +199,29 @@ def check_window(capacity: int, window: int | None) -> None:
     raise ValueError(
       f'The cache must hold its window of {window} tokens, but has {capacity} slots.'
     )
+
+
+def check_form(cache: Any) -> None:
+  """Refuses what is no cache of one layer: another object, or the stacked caches of several.
+
+  Raises:
+    TypeError: if it is no cache, or not one of arrays.
+    ValueError: if the arrays have another number of axes.
+  """
+  if not isinstance(cache, Cache):
+    raise TypeError(f'cache must be one of init_cache, but got {type(cache).__name__}.')
+  axes = {'k': (4,), 'v': (4,), 'pos': (2, 3), 'order': (2,), 'segments': (2,), 'length': (0,)}
+  for name, expected in axes.items():
+    array = getattr(cache, name)
+    if not isinstance(array, (jax.Array, np.ndarray)):
+      raise TypeError(f'{name} of the cache must be an array, but got {type(array).__name__}.')
+    if array.ndim not in expected:
+      raise ValueError(
+        f'The cache must be that of one layer, whose {name} has {expected[0]} axes, but got shape '
+        f'{array.shape}.'
+      )
+  if any(jnp.ndim(leaf) < 2 for leaf in jax.tree.leaves(cache.at)):
+    raise ValueError('The leaves of at in the cache must be [B, C, ...], but one has no such axes.')
 
 
 def _check_room(cache: Cache, tokens: int) -> None:

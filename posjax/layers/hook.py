@@ -2,11 +2,14 @@
 
 from collections.abc import Callable
 
+import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Int, Num
 
 from posjax.attention import attend
-from posjax.scheme import Ids, Params, Scheme, declares
+from posjax.layers import arguments
+from posjax.layers.tokens import check_array
+from posjax.scheme import Ids, Params, Scheme, declares, merge, split
 
 
 def attention_fn(
@@ -22,6 +25,8 @@ def attention_fn(
   causal: bool = False,
   window: int | None = None,
   implementation: str | None = None,
+  model_places: bool = False,
+  frozen: bool | None = None,
 ) -> Callable[..., Array]:
   """The `attention_fn` that `nnx.MultiHeadAttention` and linen's modules accept.
 
@@ -29,8 +34,16 @@ def attention_fn(
   decoding with Flax's cache is refused: `posjax.nnx.Attention` and `posjax.linen.Attention` have
   a cache that knows its positions.
 
-  A learned scheme is trained through NNX by a module whose call makes this function of its own
-  `nnx.Param`s, given as `attention_fn`.
+  Flax's modules do not know the scheme's parameters, and cannot train what this function holds.
+  So a scheme with parameters to train is refused until you say what becomes of them:
+
+  - `frozen=True` leaves them as they are.
+  - `frozen=False` says that a module of yours holds them, and makes this function of them at each
+    of its calls. In linen, inside a compact method:
+    `params = self.param('positions', scheme.init, dims)`, then
+    `nn.MultiHeadDotProductAttention(heads, attention_fn=attention_fn(scheme, params, ...))`. In
+    nnx, a module that holds `nnx.Param`s and whose `__call__` makes and calls this function is
+    itself an `attention_fn`.
 
   Args:
     scheme: any scheme that does not prepare its sides (those need the layer's input).
@@ -44,12 +57,19 @@ def attention_fn(
     causal: as in `attend`; Flax's own `is_causal` and `mask` are honoured besides.
     window: as in `attend`.
     implementation: as in `attend`.
+    model_places: whether the model calls the scheme's `ids` and `embed` before its first layer;
+      this function never does.
+    frozen: whether the scheme's parameters are left as they are; see above. Must be given where
+      there are parameters to train.
 
   Returns:
     A function (query, key, value, bias, mask, ...) -> [B, T, H, D].
 
   Raises:
-    ValueError: if the scheme prepares its sides; and, when called, for what cannot be honoured: a
+    TypeError: if the scheme is none, or a switch neither True nor False; and, when called, if the
+      mask is not boolean (Flax makes masks of float32 unless given `dtype=bool`).
+    ValueError: if the scheme prepares its sides, has `ids` or `embed` without `model_places=True`,
+      or has parameters to train without `frozen`; and, when called, for what cannot be honoured: a
       bias, sown weights (`module`), a precision, einsums, a dtype other than the queries', dropout
       broadcast over heads, or lengths other than the ids'.
 
@@ -60,11 +80,24 @@ def attention_fn(
     >>> attention(x, x, x).shape
     (1, 3, 2, 4)
   """
+  arguments.check_scheme(scheme)
+  arguments.check_switches(causal=causal, model_places=model_places)
+  arguments.check_places(scheme, model_places)
   if declares(scheme, 'prepare'):
     raise ValueError(
       "The scheme prepares its sides from the layer's input, which Flax does not hand over; use "
       'posjax.nnx.Attention or posjax.linen.Attention.'
     )
+  params = _frozen(scheme, params, frozen)
+  if window is not None:
+    arguments.check_size('The window', window, ', the query itself')
+  arguments.check_implementation(implementation)
+  check_array('q_pos', q_pos)
+  rest = {'k_pos': k_pos, 'q_order': q_order, 'k_order': k_order}
+  rest |= {'q_segments': q_segments, 'k_segments': k_segments}
+  for name, array in rest.items():
+    if array is not None:
+      check_array(name, array)
   if k_pos is None:
     k_pos = q_pos
     k_order = q_order if k_order is None else k_order
@@ -114,7 +147,7 @@ def attention_fn(
       k_order=k_order,
       q_segments=q_segments,
       k_segments=k_segments,
-      mask=None if mask is None else jnp.asarray(mask, bool),
+      mask=mask,
       causal=causal or bool(is_causal),
       window=window,
       dropout_rate=dropout_rate if dropping else 0.0,
@@ -123,6 +156,21 @@ def attention_fn(
     )
 
   return call
+
+
+def _frozen(scheme: Scheme, params: Params, frozen: bool | None) -> Params:
+  """The parameters; if they are frozen, no gradient reaches them."""
+  if frozen is not None:
+    arguments.check_switches(frozen=frozen)
+  arguments.check_params(scheme, params, 'params', 'posjax.init(scheme, key, dims)')
+  trained, fixed = split(scheme, params)
+  if frozen is None and jax.tree.leaves(trained):
+    raise ValueError(
+      'The scheme has parameters to train, which a Flax module would not see and not train: pass '
+      'frozen=True to leave them as they are, or frozen=False where your own module holds them and '
+      'makes this function at each call, but got neither.'
+    )
+  return merge(jax.lax.stop_gradient(trained), fixed) if frozen else params
 
 
 def _refuse(**arguments) -> None:

@@ -8,10 +8,20 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Inexact
 
 from posjax.attention import attend
+from posjax.layers import arguments
 from posjax.layers import cache as caches
 from posjax.layers.cache import Cache
 from posjax.layers.recurrence import joined
-from posjax.layers.tokens import Heads, Tokens, by_row
+from posjax.layers.tokens import (
+  KEYS,
+  PAST,
+  Heads,
+  Tokens,
+  by_row,
+  check_keys,
+  check_mask,
+  check_tokens,
+)
 from posjax.scheme import At, Dims, Params, PRNGKey, Scheme, declares, without_place_2
 
 
@@ -40,31 +50,50 @@ def make(
   dropout_rate: float,
   scale: float | None,
   implementation: str | None,
+  model_places: bool = False,
 ) -> Layer:
-  """Checks the sizes, and fills in those that follow from others.
+  """Checks the arguments, and fills in those that follow from others.
 
   Raises:
-    ValueError: if heads do not divide the width, or key heads the heads, or a number is out of
-      range.
+    TypeError: if an argument is of another type.
+    ValueError: if heads do not divide the width, or key heads the heads, a number is out of range,
+      or the scheme acts before the first layer and the model is not said to call it there.
   """
+  dims = _sizes(width, num_heads, head_dim, num_kv_heads)
+  arguments.check_scheme(scheme)
+  arguments.check_switches(causal=causal, model_places=model_places)
+  arguments.check_places(scheme, model_places)
+  if window is not None:
+    arguments.check_size('The window', window, ', the query itself')
+    window = int(window)
+  if logit_cap is not None:
+    logit_cap = arguments.checked_number('logit_cap', logit_cap)
+    if logit_cap <= 0:
+      raise ValueError(f'The logit cap must be positive, but got {logit_cap}.')
+  arguments.check_rate(dropout_rate)
+  scale = None if scale is None else arguments.checked_number('scale', scale)
+  arguments.check_implementation(implementation)
+  return Layer(scheme, dims, causal, window, logit_cap, dropout_rate, scale, implementation)
+
+
+def _sizes(width: int, num_heads: int, head_dim: int | None, num_kv_heads: int | None) -> Dims:
+  kv_heads = num_heads if num_kv_heads is None else num_kv_heads
+  sizes = {'width': width, 'num_heads': num_heads, 'num_kv_heads': kv_heads}
+  for name, size in sizes.items():
+    arguments.check_size(name, size)
   if head_dim is None:
-    if num_heads < 1 or width % num_heads:
+    if width % num_heads:
       raise ValueError(
         'The heads must divide the width unless head_dim is given, but got '
         f'{num_heads} and {width}.'
       )
     head_dim = width // num_heads
-  kv_heads = num_heads if num_kv_heads is None else num_kv_heads
-  if kv_heads < 1 or num_heads < 1 or num_heads % kv_heads:
+  arguments.check_size('head_dim', head_dim)
+  if num_heads % kv_heads:
     raise ValueError(
       f'The key heads must divide the query heads, but got {kv_heads} and {num_heads}.'
     )
-  if window is not None and window < 1:
-    raise ValueError(f'The window must be at least 1, the query itself, but got {window}.')
-  if not 0 <= dropout_rate < 1:
-    raise ValueError(f'The dropout rate must be in [0, 1), but got {dropout_rate}.')
-  dims = Dims(width, num_heads, head_dim, kv_heads)
-  return Layer(scheme, dims, causal, window, logit_cap, dropout_rate, scale, implementation)
+  return Dims(int(width), int(num_heads), int(head_dim), int(kv_heads))  # NumPy's, too
 
 
 def call(
@@ -90,14 +119,17 @@ def call(
     past: remembered tokens directly before the queries, see `recurrence.joined`; None: none.
     mask: as in `attend`.
     sinks: as in `attend`.
-    dropout_key: as in `attend`.
+    dropout_key: draws the dropout; None drops nothing.
   """
+  check_input(layer, queries, keys)
+  check_mask(mask)
   rest = {'mask': mask, 'sinks': sinks, 'dropout_key': dropout_key}
   if past is not None:
+    check_past(layer, past)
     both = joined(past, queries, keys)
-    return attention(layer, params, project(queries.x, both.x), queries, both, last=True, **rest)
+    return _attention(layer, params, project(queries.x, both.x), queries, both, last=True, **rest)
   heads = project(queries.x, queries.x if keys is None else keys.x)
-  return attention(layer, params, heads, queries, keys, **rest)
+  return _attention(layer, params, heads, queries, keys, **rest)
 
 
 def attention(
@@ -105,27 +137,27 @@ def attention(
   params: Params,
   heads: Heads,
   queries: Tokens,
-  keys: Tokens | None = None,
   *,
-  last: bool = False,
   mask: Bool[Array, '...'] | None = None,
-  sinks: Float[Array, ' H'] | None = None,
   dropout_key: PRNGKey | None = None,
 ) -> Inexact[Array, 'B T H D']:
-  """The scheme's `prepare`, then `attend`.
+  """Self-attention of tokens whose heads are projected already: `prepare`, then `attend`.
 
   Args:
     layer: of `make`.
     params: the scheme's parameters.
     heads: the projections.
-    queries: the tokens that attend.
-    keys: those that they attend to; None: themselves.
-    last: whether the queries are the last tokens of the keys, and are prepared with them.
+    queries: the tokens that attend to one another.
     mask: as in `attend`.
-    sinks: as in `attend`.
-    dropout_key: as in `attend`.
+    dropout_key: draws the dropout; None drops nothing.
   """
   check_input(layer, queries)
+  check_mask(mask)
+  return _attention(layer, params, heads, queries, mask=mask, dropout_key=dropout_key)
+
+
+def _attention(layer, params, heads, queries, keys=None, *, last=False, **rest):
+  """As `attention`, of checked tokens; `last` says that the queries end the keys."""
   if keys is None:
     params, queries = prepared(layer.scheme, params, queries, None)
     keys = queries
@@ -135,7 +167,7 @@ def attention(
   else:
     params, queries = prepared(layer.scheme, params, queries, None)
     _, keys = prepared(layer.scheme, params, keys, None)
-  return attend_prepared(layer, params, heads, queries, keys, mask, sinks, dropout_key)
+  return attend_prepared(layer, params, heads, queries, keys, **rest)
 
 
 def _last(tokens: Tokens, count: int) -> Tokens:
@@ -193,12 +225,19 @@ def init_cache(
   """An empty cache for the layer; by default as long as its window.
 
   Raises:
-    ValueError: if the layer is not causal, or the capacity is missing or below the window.
+    TypeError: if an argument is of another type.
+    ValueError: if the layer is not causal, the capacity is missing or below the window, or a token
+      has another number of ids than the scheme takes.
   """
   _check_causal(layer)
+  arguments.check_size('batch', batch)
   capacity = layer.window if capacity is None else capacity
   if capacity is None:
     raise ValueError('A cache without a window needs a capacity, the tokens in all, but got none.')
+  arguments.check_size('capacity', capacity)
+  arguments.check_dtype('dtype', dtype)
+  arguments.check_ids_dtype(pos_dtype)
+  arguments.check_ids_per_token(layer.scheme, axes)
   caches.check_window(capacity, layer.window)
   return caches.empty(
     layer.scheme, layer.dims, batch, capacity, dtype=dtype, pos_dtype=pos_dtype, axes=axes
@@ -208,7 +247,7 @@ def init_cache(
 def extend(
   layer: Layer,
   params: Params,
-  heads: Heads,
+  project: Callable[[Array, Array], Heads],
   new: Tokens,
   cache: Cache,
   *,
@@ -217,11 +256,18 @@ def extend(
   """Appends the tokens, each of which then looks at what came before it.
 
   Raises:
+    TypeError: if the cache is none, or an array is of another type.
     ValueError: if the layer is not causal, or the tokens do not fit (see `cache.append`).
   """
   _check_causal(layer)
+  caches.check_form(cache)
   check_input(layer, new)
   batch, tokens = new.x.shape[:2]
+  if cache.segments.shape[:1] != (batch,):
+    raise ValueError(
+      f'The cache must have the rows of x, {batch}, but got segments {cache.segments.shape}.'
+    )
+  heads = project(new.x, new.x)
   axes = cache.pos.shape[2] if cache.pos.ndim == 3 else 1
   ones = jnp.ones((batch, tokens), jnp.int32)
   segments = ones if new.segments is None else by_row('segments', new.segments, batch, tokens, 1)
@@ -260,10 +306,27 @@ def _check_causal(layer: Layer) -> None:
     raise ValueError('A cache holds the past, so the layer must be causal, but got causal=False.')
 
 
-def check_input(layer: Layer, tokens: Tokens) -> None:
-  """Raises ValueError if the input is not as wide as the layer."""
-  if tokens.x.ndim != 3 or tokens.x.shape[-1] != layer.dims.width:
-    raise ValueError(f'x must be [B, T, {layer.dims.width}], but got shape {tokens.x.shape}.')
+def check_input(layer: Layer, queries: Tokens, keys: Tokens | None = None) -> None:
+  """Checks the arrays of one side of the layer, or of both.
+
+  Raises:
+    TypeError: if one is no array, or an array of other numbers.
+    ValueError: if a shape does not fit.
+  """
+  width, axes = layer.dims.width, layer.scheme.axes
+  check_tokens(queries, width, axes)
+  if keys is not None:
+    check_tokens(keys, width, axes, KEYS)
+    check_keys(queries, keys)
+
+
+def check_past(layer: Layer, past: Tokens) -> None:
+  """Checks what is remembered of the tokens before; arguments and errors as in `check_input`."""
+  if not isinstance(past, Tokens):
+    raise TypeError(
+      f'past must be posjax.layers.tokens.Tokens, but got an object of type {type(past).__name__}.'
+    )
+  check_tokens(past, layer.dims.width, layer.scheme.axes, PAST)
 
 
 def prepared(scheme: Scheme, params: Params, tokens: Tokens, last: At) -> tuple[Params, Tokens]:

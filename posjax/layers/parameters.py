@@ -1,10 +1,14 @@
 """A scheme's parameters as a layer holds them: in plain dicts, so that every tool can name them."""
 
+import functools
 from typing import Any
 
 import jax
+import jax.numpy as jnp
+import numpy as np
 
-from posjax.scheme import Params, Scheme, declares, merge, split
+from posjax.layers.arguments import check_params
+from posjax.scheme import Dims, Params, Scheme, declares, merge, split
 
 
 def named(params: Params) -> dict[str, Any]:
@@ -37,6 +41,37 @@ def union(trained: dict[str, Any], fixed: dict[str, Any]) -> dict[str, Any]:
   return both | {name: trained[name] | fixed[name] for name in members}
 
 
+def constants(scheme: Scheme, field: str, dims: Dims) -> dict[str, Any] | None:
+  """The constants as from `split_named`, where they do not depend on the random key; else None.
+
+  Args:
+    scheme: any scheme.
+    field: 'init' or 'init_model', which makes them.
+    dims: the sizes of the layer.
+  """
+  each = [_constants(part, field, dims) for part in scheme.parts or (scheme,)]
+  if any(one is None for one in each):
+    return None
+  each = jax.tree.map(jnp.asarray, each)
+  return named(tuple(each)) if scheme.parts else each[0]
+
+
+@functools.lru_cache(maxsize=256)
+def _constants(scheme: Scheme, field: str, dims: Dims) -> dict[str, Any] | None:
+  """The constants of one scheme, as NumPy arrays: made from two keys, and compared."""
+
+  @jax.jit  # computes the constants alone, however many parameters there are to draw
+  def fixed(key):
+    return split(scheme, getattr(scheme, field)(key, dims))[1]
+
+  if not jax.eval_shape(fixed, jax.random.key(0)):
+    return {}
+  with jax.ensure_compile_time_eval():  # the caller may be traced
+    one, other = (jax.tree.map(np.asarray, fixed(jax.random.key(seed))) for seed in (0, 1))
+  same = all(np.array_equal(one[name], other[name]) for name in one)
+  return one if same else None
+
+
 def shares(scheme: Scheme) -> bool:
   """Whether the scheme has parameters that all layers of a model share."""
   return any(declares(part, 'init_model') for part in scheme.parts or (scheme,))
@@ -52,8 +87,11 @@ def merged(scheme: Scheme, own: Params, held: Params | None, given: Params | Non
     given: shared parameters that a call gives; they are taken before those that are held.
 
   Raises:
+    TypeError: if what is given is neither a dict nor, for a chain, a tuple of dicts.
     ValueError: if the scheme has shared parameters, but there are none.
   """
+  if given is not None:
+    check_params(scheme, given, 'model_params', 'scheme.init_model(key, dims)')
   shared = held if given is None else given
   if shared is None and shares(scheme):
     raise ValueError(

@@ -1,8 +1,10 @@
 """The tokens of one side of an attention layer, and its projected heads."""
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Inexact, Int, Num
 
 from posjax.scheme import At, Ids
@@ -56,6 +58,97 @@ def keys_of(
   return Tokens(x_kv, kv_pos, kv_segments, kv_order)
 
 
+# Dtypes in which distances between tokens do not wrap: narrow ones are widened to int32.
+_COUNTING = frozenset({'int32', 'int64', 'float32', 'float64', 'int16', 'int8', 'uint16', 'uint8'})
+
+QUERIES = ('x', 'pos', 'segments', 'order')  # the names of a side's arrays, for messages
+KEYS = ('x_kv', 'kv_pos', 'kv_segments', 'kv_order')
+PAST = ('past.x', 'past.pos', 'past.segments', 'past.order')
+
+
+def check_tokens(
+  tokens: Tokens, width: int, axes: int, names: tuple[str, str, str, str] = QUERIES
+) -> None:
+  """Checks the arrays of one side.
+
+  Args:
+    tokens: the side.
+    width: M.
+    axes: ids per token that the scheme takes; 0: any.
+    names: what the user calls the input, the ids, the segments and the order.
+
+  Raises:
+    TypeError: if one is no array, or an array of other numbers.
+    ValueError: if a shape does not fit.
+  """
+  x, pos = tokens.x, tokens.pos
+  check_array(names[0], x)
+  if not jnp.issubdtype(x.dtype, jnp.number):
+    raise TypeError(f'{names[0]} must be numbers, but got {x.dtype}.')
+  if x.ndim != 3 or x.shape[-1] != width:
+    raise ValueError(f'{names[0]} must be [B, T, {width}], but got shape {x.shape}.')
+  batch, length, _ = x.shape
+  check_array(names[1], pos)
+  _check_numbers(names[1], pos)
+  check_rows(names[1], pos, batch, length, axes or (pos.shape[-1] if pos.ndim == 3 else 1))
+  if tokens.segments is not None:
+    check_array(names[2], tokens.segments)
+    if not jnp.issubdtype(tokens.segments.dtype, jnp.integer):
+      raise TypeError(f'{names[2]} must be integers, but got {tokens.segments.dtype}.')
+    check_rows(names[2], tokens.segments, batch, length, 1)
+  if tokens.order is not None:
+    check_array(names[3], tokens.order)
+    _check_numbers(names[3], tokens.order)
+    check_rows(names[3], tokens.order, batch, length, 1)
+
+
+def check_keys(queries: Tokens, keys: Tokens) -> None:
+  """Checks that both sides of cross-attention have as many rows, and that both have segments.
+
+  Raises:
+    ValueError: if they do not fit.
+  """
+  if keys.x.shape[0] != queries.x.shape[0]:
+    raise ValueError(
+      f'x_kv must have the rows of x, {queries.x.shape[0]}, but got shape {keys.x.shape}.'
+    )
+  if (queries.segments is None) != (keys.segments is None):
+    given, missing = 'segments', 'kv_segments'
+    if queries.segments is None:
+      given, missing = missing, given
+    raise ValueError(f'{given} need {missing} beside them, but got none.')
+
+
+def check_mask(mask: Any) -> None:
+  """Raises TypeError if it is neither None nor an array of booleans."""
+  if mask is not None:
+    check_array('mask', mask)
+    if mask.dtype != bool:
+      raise TypeError(f'The mask must be boolean, True may attend, but got {mask.dtype}.')
+
+
+def check_array(name: str, array: Any) -> None:
+  """Raises TypeError if it is no array of JAX or NumPy."""
+  if not isinstance(array, (jax.Array, np.ndarray)):
+    raise TypeError(f'{name} must be an array, but got {type(array).__name__}.')
+
+
+def _check_numbers(name: str, ids: Array) -> None:
+  if ids.dtype.name not in _COUNTING:
+    raise TypeError(f'{name} must be signed integers or float32, but got {ids.dtype}.')
+
+
+def check_rows(name: str, ids: Array, batch: int, length: int, axes: int) -> None:
+  """Checks that ids are those of each row or of all rows; arguments as in `by_row`.
+
+  Raises:
+    ValueError: if the shape is another.
+  """
+  token = (length, axes) if axes > 1 else (length,)
+  if ids.shape not in (token, (1, *token), (batch, *token)):
+    raise ValueError(f'{name} must be {(batch, *token)} or {token}, but got {ids.shape}.')
+
+
 def by_row(name: str, ids: Array, batch: int, length: int, axes: int) -> Array:
   """The ids of each row, [B, T] or [B, T, n], from those of each row or of all rows.
 
@@ -69,7 +162,6 @@ def by_row(name: str, ids: Array, batch: int, length: int, axes: int) -> Array:
   Raises:
     ValueError: if the shape is another.
   """
+  check_rows(name, ids, batch, length, axes)
   token = (length, axes) if axes > 1 else (length,)
-  if ids.shape not in (token, (1, *token), (batch, *token)):
-    raise ValueError(f'{name} must be {(batch, *token)} or {token}, but got {ids.shape}.')
   return jnp.broadcast_to(ids, (batch, *token))

@@ -25,14 +25,14 @@ SHIFT_INVARIANT = False
 
 
 def concatenation(
-  x: Float[Array, '*B T M'], table: Float[Array, 'N P'], pos: Num[Array, '*B T']
+  x: Float[Array, '*B T M'], table: Float[Array, 'N P'], pos: Num[Array, '...']
 ) -> Float[Array, '*B T M']:
   """[x without its last P dimensions ; table[pos]], and NaN for ids outside the table.
 
   Args:
     x: embeddings, wider than the table.
     table: one row for each id.
-    pos: integer ids, in tokens.
+    pos: integer ids, [*B, T] or [T].
 
   Raises:
     TypeError: if ids are not integers.
@@ -49,7 +49,8 @@ def concatenation(
       f'A position of width {table.shape[-1]} must leave room for the word, but got embeddings of '
       f'width {x.shape[-1]}.'
     )
-  return jnp.concatenate([x[..., :room], lookup(table, pos).astype(x.dtype)], axis=-1)
+  rows = jnp.broadcast_to(lookup(table, pos), (*x.shape[:-1], table.shape[-1]))
+  return jnp.concatenate([x[..., :room], rows.astype(x.dtype)], axis=-1)
 
 
 @checked

@@ -48,6 +48,6 @@ def scheme(max_length: int = 512, stddev: float = 0.02) -> Scheme:
     return {'table': stddev * normal}
 
   def embed(params, x, tokens, pos):
-    return (x + lookup(params['table'], pos)).astype(x.dtype)
+    return (x + jnp.broadcast_to(lookup(params['table'], pos), x.shape)).astype(x.dtype)
 
   return Scheme(init_model=init_model, embed=embed, axes=1)

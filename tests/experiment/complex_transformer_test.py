@@ -73,7 +73,8 @@ def test_phases_count_from_the_start_of_each_segment_and_what_is_remembered_keep
 
 def test_attention_is_that_of_the_paper_on_the_four_terms():
   """|(q + u) . conj(k) + (q + v) . W_R R| / sqrt(D), pair by pair in complex128."""
-  layer = Attention(6, 2, posjax.get(ORDER), causal=True, rngs=nnx.Rngs(1))
+  options = {'causal': True, 'model_places': True, 'rngs': nnx.Rngs(1)}
+  layer = Attention(6, 2, posjax.get(ORDER), **options)
   parts = jax.random.normal(jax.random.key(1), (2, 1, 5, 6))
   z = jax.lax.complex(*parts)
   layer.model_params['0']['u'][...] *= 50  # as large as the rest

@@ -82,8 +82,8 @@ def stepper(name, implementation):
     new = layers.Tokens(x, given.pos, given.segments)
     out = {}
     for window, cache in zip(CAPACITIES, held, strict=True):
-      layer = layers.make(*sizes, True, window, None, 0.0, None, implementation)
-      out[window] = layers.extend(layer, params, heads, new, cache)
+      layer = layers.make(*sizes, True, window, None, 0.0, None, implementation, True)
+      out[window] = layers.extend(layer, params, lambda *x: heads, new, cache)
     return [one for one, _ in out.values()], [cache for _, cache in out.values()]
 
   return extended

@@ -128,7 +128,7 @@ def test_packed_documents_are_each_alone():
 
 def test_ids_changed_by_the_model_decode_by_their_order():
   scheme = SCHEMES['stretched']
-  one = layer(scheme)
+  one = layer(scheme, model_places=True)
   x, pos = stream(scheme)
   pos = scheme.ids(pos, jax.random.key(2))
   assert error(by_chunks(one, x, pos, [4] + [1] * 5, LENGTH), full(one, x, pos)) < TOLERANCE

@@ -8,6 +8,7 @@ from flax import linen as nn
 from flax import nnx
 
 import posjax
+import posjax.nnx
 from tests.loops import error
 from tests.toy_schemes import TOYS
 
@@ -20,8 +21,11 @@ PARAMS = posjax.init(SCHEME, jax.random.key(2), DIMS)
 CAUSAL = POS[:, None] >= POS[None]
 
 
+ANY = {'q_pos': POS, 'model_places': True}
+
+
 def hook(scheme=SCHEME, params=PARAMS, **kwargs):
-  return posjax.attention_fn(scheme, params, **({'q_pos': POS} | kwargs))
+  return posjax.attention_fn(scheme, params, **({'q_pos': POS, 'frozen': True} | kwargs))
 
 
 @pytest.fixture
@@ -73,7 +77,7 @@ def test_causality_by_flag_argument_and_mask_is_the_same(x):
   assert error(nnx_module(hook())(x, is_causal=True), expected) < TOLERANCE
   assert error(nnx_module(hook())(x, mask=CAUSAL[None, None]), expected) < TOLERANCE
   assert error(linen_module(hook(causal=True)).apply(variables, x), expected) < TOLERANCE
-  mask = nn.make_causal_mask(jnp.ones((BATCH, LENGTH)))  # float32
+  mask = nn.make_causal_mask(jnp.ones((BATCH, LENGTH)), dtype=bool)
   assert error(linen_module(hook()).apply(variables, x, mask=mask), expected) < TOLERANCE
 
 
@@ -94,6 +98,7 @@ def test_cross_attention_has_ids_of_its_own_for_the_keys(x):
 def test_a_scheme_that_changes_ids_is_causal_by_order(x):
   scheme = TOYS['stretched']
   params = posjax.init(scheme, jax.random.key(0), DIMS)
+  hook = lambda *args, **kwargs: posjax.attention_fn(*args, **ANY, **kwargs)
   with pytest.raises(ValueError, match='changes the ids, so causal and window need q_order'):
     nnx_module(hook(scheme, params))(x, is_causal=True)
   found = nnx_module(hook(scheme, params, q_order=POS))(x, is_causal=True)
@@ -130,7 +135,8 @@ class Learned(nnx.Module):
 
   def __call__(self, *args, **kwargs):
     params = {name: param[...] for name, param in self.table.items()}
-    return posjax.attention_fn(self.scheme, params, q_pos=self.pos)(*args, **kwargs)
+    made = posjax.attention_fn(self.scheme, params, q_pos=self.pos, frozen=False)
+    return made(*args, **kwargs)
 
 
 def test_a_learned_scheme_is_trained_inside_flax(x):
@@ -150,6 +156,75 @@ def test_a_learned_scheme_is_trained_inside_flax(x):
   losses = [float(step(module, optimizer)) for _ in range(5)]
   assert losses[-1] < losses[0]
   assert error(module.attention_fn.table['values'][...], before) > 1e-3
+
+
+class LinenLearned(nn.Module):
+  """The same in linen: the module that makes the function holds the parameters."""
+
+  @nn.compact
+  def __call__(self, x):
+    params = self.param('positions', TOYS['two_tables'].init, DIMS)
+    made = posjax.attention_fn(TOYS['two_tables'], params, q_pos=POS, frozen=False)
+    return nn.MultiHeadDotProductAttention(HEADS, attention_fn=made)(x)
+
+
+def test_a_learned_scheme_is_trained_in_linen_by_the_module_that_holds_it(x):
+  module = LinenLearned()
+  loss = lambda params: jnp.square(module.apply({'params': params}, x) - x).mean()
+  gradient = jax.jit(lambda key: jax.grad(loss)(module.init(key, x)['params']))
+  found = gradient(jax.random.key(0))['positions']
+  assert {name: bool((abs(g) > 0).any()) for name, g in found.items()} == {
+    'keys': True, 'values': True
+  }  # fmt: skip
+
+
+def test_parameters_that_flax_would_not_train_are_refused_or_frozen_by_name(x):
+  table = posjax.get('t5+alibi')
+  params = posjax.init(table, jax.random.key(0), DIMS)
+  with pytest.raises(ValueError, match='which a Flax module would not see and not train: pass fr'):
+    posjax.attention_fn(table, params, q_pos=POS)
+  constant = posjax.get('rope+alibi')  # nothing to train
+  posjax.attention_fn(constant, posjax.init(constant, jax.random.key(0), DIMS), q_pos=POS)
+
+  def out(params, frozen):
+    q = x.reshape(BATCH, LENGTH, HEADS, -1)
+    return posjax.attention_fn(table, params, q_pos=POS, frozen=frozen)(q, q, q).sum()
+
+  gradients = jax.jit(lambda params: [jax.grad(out)(params, frozen) for frozen in (True, False)])
+  held, moved = (found[0]['table'] for found in gradients(params))
+  assert not held.any()
+  assert moved.any()
+
+
+def test_wrong_arguments_are_refused(x, unchecked):
+  make = lambda scheme=SCHEME, params=PARAMS, **kwargs: posjax.attention_fn(
+    scheme, params, **({'q_pos': POS, 'frozen': True} | kwargs)
+  )
+  with pytest.raises(TypeError, match=r"scheme must be a Scheme, as from posjax.get\('rope'\)"):
+    make('rope')
+  with pytest.raises(TypeError, match=r'params must be a tuple of 2 dicts, as from posjax\.init'):
+    make(params={})
+  with pytest.raises(ValueError, match=r'params must be a tuple of 2 dicts, .* but got 1 dicts'):
+    make(params=({},))
+  for window, message in ((0, 'at least 1, the query itself, but got 0'), (1.5, 'an integer')):
+    with pytest.raises((TypeError, ValueError), match=f'The window must be {message}'):
+      make(window=window)
+  with pytest.raises(ValueError, match=r"implementation must be None or one of .* got {'dense'}"):
+    make(implementation={'dense'})
+  for name in ('q_pos', 'k_pos', 'q_order', 'k_order', 'q_segments', 'k_segments'):
+    with pytest.raises(TypeError, match=f'{name} must be an array, but got list'):
+      make(**{name: [1, 2, 3, 4, 5]})
+  for name in ('causal', 'model_places', 'frozen'):
+    with pytest.raises(TypeError, match=f"{name} must be True or False, but got 'no'"):
+      make(**{name: 'no'})
+
+
+def test_masks_of_numbers_are_refused_as_by_the_layer(x, unchecked):
+  mask = nn.make_causal_mask(jnp.ones((BATCH, LENGTH)))  # float32 unless asked otherwise
+  with pytest.raises(TypeError, match=r'mask must be boolean, .* but got float32'):
+    nnx_module(hook())(x, mask=mask)
+  with pytest.raises(TypeError, match=r'mask must be boolean, .* but got float32'):
+    posjax.nnx.Attention(WIDTH, HEADS, rngs=nnx.Rngs(0))(x, POS, mask=mask)
 
 
 def test_what_a_hook_cannot_see_is_refused():
@@ -189,7 +264,7 @@ def test_lengths_other_than_the_ids_are_refused(x):
     nnx_module(hook())(x, x[:, :4])
 
 
-def test_decoding_with_the_cache_of_flax_is_refused(x):
+def test_decoding_with_the_cache_of_flax_is_refused(x, unchecked):
   module = nnx_module(hook(), decode=True)
   module.init_cache((BATCH, LENGTH, WIDTH))
   with pytest.raises(ValueError, match=r'q_pos must be \(2, 1\).*, but got \(5,\)'):

@@ -20,6 +20,13 @@ def test_each_token_is_the_first_numbers_of_its_word_then_the_row_of_its_id(key)
     np.testing.assert_array_equal(found[b, t], [*np.asarray(x)[b, t, :5], *row])
 
 
+@pytest.mark.parametrize('scheme', [concatenated.scheme(10), learned.scheme(10)])
+def test_ids_of_all_rows_are_the_ids_of_each_row(scheme, key):
+  params, x = scheme.init_model(key, DIMS), jax.random.normal(key, (2, 3, 7))
+  each = scheme.embed(params, x, None, jnp.broadcast_to(POS[0], (2, 3)))
+  np.testing.assert_array_equal(scheme.embed(params, x, None, POS[0]), each)
+
+
 def test_a_projection_of_it_is_that_of_the_word_and_that_of_the_position(key):
   # The paper's [w ; p] W = w W_w + p W_p, in float64.
   scheme = concatenated.scheme(10)

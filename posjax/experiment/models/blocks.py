@@ -132,6 +132,7 @@ class Block(nnx.Module):
       causal=causal,
       window=layer.window,
       model_params=False,
+      model_places=True,
       **heads,
     )
     self.cross = layer_set.attention(width, num_heads, **heads) if cross else None
@@ -161,15 +162,16 @@ class Block(nnx.Module):
     """
     keys = _keys(train_key, 2 * len(self.norms))
     tokens = {'segments': segments, 'model_params': model_params}
+    drops: dict[str, Any] = {'dropout_key': keys[0], 'deterministic': train_key is None}
 
     def attend(y):
       nonlocal cache
       if past is not None:
         x = normalize(self.norms[0], past.x, past.segments, None) if self.pre_norm else past.x
-        return self.attention(y, ids, past=past._replace(x=x), dropout_key=keys[0], **tokens)
+        return self.attention(y, ids, past=past._replace(x=x), **drops, **tokens)
       if cache is None:
         order = jnp.arange(y.shape[1], dtype=jnp.int32)
-        return self.attention(y, ids, order=order, dropout_key=keys[0], **tokens)
+        return self.attention(y, ids, order=order, **drops, **tokens)
       y, cache = self.attention.extend(y, cache, ids, **tokens)
       return y
 
@@ -325,6 +327,7 @@ def _read(cross: Attention, memory: Memory, segments, key, x: Array) -> Array:
     segments=jnp.ones(x.shape[:2], jnp.int32) if segments is None else segments,
     kv_segments=memory.segments,
     dropout_key=key,
+    deterministic=key is None,
   )
 
 

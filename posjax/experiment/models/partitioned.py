@@ -16,8 +16,8 @@ from flax import nnx
 from jaxtyping import Array, Bool, Float, Int, Num
 
 from posjax.experiment.models.layer_sets import named
+from posjax.layers import arguments, parameters
 from posjax.layers import layer as layers
-from posjax.layers import parameters
 from posjax.layers.tokens import Heads, Tokens
 from posjax.nnx import Parameters
 from posjax.scheme import Ids, Params, PRNGKey, Scheme
@@ -89,8 +89,9 @@ class PartitionedAttention(nnx.Module):
     content: whether the content half of the logits counts; False silences it, at test time say.
       The weights are the same either way, and the values whole.
     position: the same for the position half.
-    dropout_rate: share of the attention weights dropped in calls that give a `dropout_key`.
+    dropout_rate: share of the attention weights dropped in calls, unless they are deterministic.
     model_params: whether this layer holds the parameters that the scheme shares between layers.
+    model_places: whether the model calls the scheme's `ids` and `embed` before its first layer.
     rngs: `nnx.Rngs` with a `params` stream.
 
   Raises:
@@ -111,6 +112,7 @@ class PartitionedAttention(nnx.Module):
     position: bool = True,
     dropout_rate: float = 0.0,
     model_params: bool = True,
+    model_places: bool = False,
     rngs: nnx.Rngs,
   ):
     if not (content or position):
@@ -129,6 +131,7 @@ class PartitionedAttention(nnx.Module):
       dropout_rate=dropout_rate,
       scale=scale,
       implementation=None,
+      model_places=model_places,
     )
     dims = self.layer.dims
     self.counts = (content, position)
@@ -152,6 +155,7 @@ class PartitionedAttention(nnx.Module):
     mask: Bool[Array, '...'] | None = None,
     model_params: Params | None = None,
     dropout_key: PRNGKey | None = None,
+    deterministic: bool = False,
   ) -> Float[Array, 'B T M']:
     """The layer's output, [content | position], before any residual; arguments as in `Attention`.
 
@@ -166,9 +170,8 @@ class PartitionedAttention(nnx.Module):
       axis=-1,
     )
     tokens = Tokens(x, pos, segments, order)
-    mixed = layers.attention(
-      self.layer, params, Heads(q, k, v), tokens, mask=mask, dropout_key=dropout_key
-    )
+    key = arguments.chosen_key(self.layer.dropout_rate, dropout_key, deterministic)
+    mixed = layers.attention(self.layer, params, Heads(q, k, v), tokens, mask=mask, dropout_key=key)
     halves = (half.reshape(*x.shape[:-1], -1) for half in jnp.split(mixed, 2, axis=-1))
     return self.out(jnp.concatenate(list(halves), axis=-1))
 

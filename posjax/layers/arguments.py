@@ -1,0 +1,270 @@
+"""Checks of the plain arguments of layers, each with one sentence for its error.
+
+Sizes, numbers and switches are read when a layer is made; arrays are checked in `tokens`.
+"""
+
+import math
+import numbers
+from collections.abc import Mapping
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from posjax.attention.dispatch import IMPLEMENTATIONS
+from posjax.scheme import Params, Scheme, declares
+
+_CALLS = {
+  'ids': 'place 0, ids = scheme.ids(pos, key)',
+  'embed': 'place 1, x = scheme.embed(params, x, tokens, ids)',
+}
+
+
+def check_scheme(scheme: Any) -> None:
+  """Refuses what is no scheme, a line of text included.
+
+  Raises:
+    TypeError: if it is none.
+  """
+  if isinstance(scheme, str):
+    raise TypeError(f'scheme must be a Scheme, as from posjax.get({scheme!r}), but got the text.')
+  if not isinstance(scheme, Scheme):
+    raise TypeError(f'scheme must be a Scheme, but got {_kind(scheme)}.')
+
+
+def check_places(scheme: Scheme, model_places: bool) -> None:
+  """Refuses a scheme that acts where only the model can, unless the model is said to do so.
+
+  Args:
+    scheme: any scheme.
+    model_places: whether the model calls the scheme's `ids` and `embed`.
+
+  Raises:
+    ValueError: if the scheme has one of them, and nobody is said to call it.
+  """
+  calls = [words for field, words in _CALLS.items() if declares(scheme, field)]
+  if calls and not model_places:
+    raise ValueError(
+      f'The scheme acts before the first layer ({"; ".join(calls)}), where a layer cannot: the '
+      'model must call this, and say so by model_places=True, but got model_places=False.'
+    )
+
+
+def check_size(name: str, size: Any, note: str = '') -> None:
+  """Refuses a size that is no integer from 1 to 2^31 - 1.
+
+  Raises:
+    TypeError: if it is no integer.
+    ValueError: if it is out of range.
+  """
+  if not _is_a(numbers.Integral, size):
+    raise TypeError(f'{name} must be an integer, but got {_shown(size)}.')
+  if size < 1:
+    raise ValueError(f'{name} must be at least 1{note}, but got {size}.')
+  if size >= 2**31:
+    raise ValueError(f'{name} must be below 2^31, but got {size}.')
+
+
+def checked_number(name: str, number: Any) -> float:
+  """A finite number; an array without axes, where its value is known, is taken as a number.
+
+  Raises:
+    TypeError: if it is no real number.
+    ValueError: if it is infinite or NaN.
+  """
+  known = isinstance(number, (jax.Array, np.ndarray)) and not isinstance(number, jax.core.Tracer)
+  if known and number.ndim == 0:
+    number = number.item()
+  if not _is_a(numbers.Real, number):
+    raise TypeError(f'{name} must be a real number, but got {_shown(number)}.')
+  if not math.isfinite(number):
+    raise ValueError(f'{name} must be finite, but got {number}.')
+  return float(number)
+
+
+def check_rate(rate: Any) -> None:
+  """Refuses a dropout rate that is no number in [0, 1).
+
+  Raises:
+    TypeError: if it is no real number.
+    ValueError: if it is out of range.
+  """
+  if not _is_a(numbers.Real, rate):
+    raise TypeError(f'dropout_rate must be a real number, but got {_shown(rate)}.')
+  if not 0 <= rate < 1:
+    raise ValueError(f'The dropout rate must be in [0, 1), but got {rate}.')
+
+
+def check_switches(**switches: Any) -> None:
+  """Refuses switches that are neither True nor False, by their names.
+
+  Raises:
+    TypeError: if one is something else.
+  """
+  for name, switch in switches.items():
+    if not isinstance(switch, (bool, np.bool_)):
+      raise TypeError(f'{name} must be True or False, but got {_shown(switch)}.')
+
+
+def check_implementation(name: Any) -> None:
+  """Refuses a name that is no implementation of attention.
+
+  Raises:
+    ValueError: if there is none of that name.
+  """
+  if name is not None and (not isinstance(name, str) or name not in IMPLEMENTATIONS):
+    raise ValueError(
+      f'The implementation must be None or one of {sorted(IMPLEMENTATIONS)}, but got {name!r}.'
+    )
+
+
+def check_dtype(name: str, dtype: Any) -> None:
+  """Refuses what is no dtype of real or complex numbers.
+
+  Raises:
+    TypeError: if it is none.
+  """
+  if not jnp.issubdtype(_dtype(dtype), jnp.inexact):
+    raise TypeError(f'{name} must be a dtype of real or complex numbers, but got {_shown(dtype)}.')
+
+
+def check_ids_dtype(dtype: Any) -> None:
+  """Refuses a dtype in which a cache could not hold the ids of tokens.
+
+  Raises:
+    TypeError: if it is neither int32 nor float32, nor their wider forms.
+  """
+  if _dtype(dtype).name not in ('int32', 'int64', 'float32', 'float64'):
+    raise TypeError(f'pos_dtype must be int32 or float32, but got {_shown(dtype)}.')
+
+
+def check_ids_per_token(scheme: Scheme, axes: Any) -> None:
+  """Refuses another number of ids per token than the scheme declares.
+
+  Raises:
+    TypeError: if it is no integer.
+    ValueError: if it is another number.
+  """
+  if axes is None:
+    return
+  check_size('axes', axes)
+  if scheme.axes not in (0, axes):
+    raise ValueError(f'axes must be {scheme.axes}, as the scheme has it, but got {axes}.')
+
+
+def check_weights(
+  dtype: Any, param_dtype: Any, kernel_init: Any, sharding: Any, **switches: Any
+) -> None:
+  """Checks the arguments of a layer's weights, which only Flax reads.
+
+  Args:
+    dtype: to compute in; None: that of the input and the weights.
+    param_dtype: of the weights.
+    kernel_init: a function that makes them.
+    sharding: names of the mesh axes along M, H and D, or None.
+    **switches: what must be True or False.
+
+  Raises:
+    TypeError: if one is of another type.
+    ValueError: if there are not three names.
+  """
+  if dtype is not None:
+    check_dtype('dtype', dtype)
+  check_dtype('param_dtype', param_dtype)
+  check_switches(**switches)
+  if not callable(kernel_init):
+    raise TypeError(f'kernel_init must be an initializer, but got {_shown(kernel_init)}.')
+  if sharding is not None and not isinstance(sharding, (tuple, list)):
+    raise TypeError(f'sharding must be a tuple of three mesh axes, but got {_shown(sharding)}.')
+  if sharding is not None and len(sharding) != 3:
+    raise ValueError(f'sharding must name the mesh axes along M, H and D, but got {sharding!r}.')
+
+
+def check_params(scheme: Scheme, params: Params, name: str, source: str) -> None:
+  """Refuses parameters that have not the form of a scheme's: a dict, or a tuple of dicts.
+
+  Args:
+    scheme: any scheme.
+    params: its parameters.
+    name: of the argument, for messages.
+    source: the function that makes them, for messages.
+
+  Raises:
+    TypeError: if they are neither a dict nor, for a chain, a tuple of dicts.
+    ValueError: if the tuple has another length than the chain.
+  """
+  parts = scheme.parts
+  form = f'a tuple of {len(parts)} dicts' if parts else 'a dict'
+  each = params if parts else (params,)
+  if not isinstance(each, (tuple, list)) or not all(isinstance(one, Mapping) for one in each):
+    raise TypeError(f'{name} must be {form}, as from {source}, but got {_kind(params)}.')
+  if parts and len(each) != len(parts):
+    raise ValueError(f'{name} must be {form}, as from {source}, but got {len(each)} dicts.')
+
+
+def chosen_key(rate: float, key: Any, deterministic: Any) -> Any:
+  """The key that draws the dropout; None where nothing is dropped.
+
+  Args:
+    rate: the dropout rate.
+    key: a random key, or None.
+    deterministic: whether nothing is to be dropped.
+
+  Raises:
+    TypeError: if the key is no JAX key, or `deterministic` no switch.
+    ValueError: if there is dropout, but no key.
+  """
+  check_switches(deterministic=deterministic)
+  if key is not None:
+    check_key(key)
+  if deterministic or not rate:
+    return None
+  if key is None:
+    raise ValueError(
+      f'The layer drops weights at a rate of {rate}, so a call needs a dropout_key, or '
+      'deterministic=True to drop none, but got neither.'
+    )
+  return key
+
+
+def check_key(key: Any) -> None:
+  """Refuses what is no random key of JAX, typed or raw.
+
+  Raises:
+    TypeError: if it is none.
+  """
+  dtype = getattr(key, 'dtype', None)
+  typed = dtype is not None and jnp.issubdtype(dtype, jax.dtypes.prng_key)
+  if not (typed and key.shape == ()) and not (dtype == jnp.uint32 and key.ndim == 1):
+    raise TypeError(
+      f'dropout_key must be one random key, as jax.random.key(0), but got {_shown(key)}.'
+    )
+
+
+def _dtype(given: Any) -> np.dtype:
+  """The dtype that is meant; that of Python objects where none is."""
+  if given is None or isinstance(given, (jax.Array, np.ndarray)):
+    return np.dtype(object)
+  try:
+    return jnp.dtype(given)
+  except TypeError:
+    return np.dtype(object)
+
+
+def _is_a(kind: type, value: Any) -> bool:
+  """Whether a value is a number of that kind; True and False are none."""
+  return isinstance(value, kind) and not isinstance(value, (bool, np.bool_))
+
+
+def _kind(value: Any) -> str:
+  return 'None' if value is None else f'an object of type {type(value).__name__}'
+
+
+def _shown(value: Any) -> str:
+  """A plain value as it is written, and of all others their type."""
+  if isinstance(value, (jax.Array, np.ndarray)):
+    return f'an array {value.dtype}{list(value.shape)}'
+  plain = isinstance(value, (str, numbers.Number, bool, tuple, type, np.dtype))
+  plain = plain and len(repr(value)) < 60
+  return repr(value) if plain or value is None else _kind(value)
