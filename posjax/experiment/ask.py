@@ -21,6 +21,7 @@ from typing import Any, NamedTuple, NoReturn
 import jax
 from absl import logging
 from flax import nnx
+from jax.errors import JaxRuntimeError
 from ml_collections import ConfigDict
 from rich.console import Console
 
@@ -87,6 +88,8 @@ def ask(
 def _check(texts: Sequence[str]) -> None:
   if not texts or not all(texts):
     raise ValueError('A text to ask is empty.' if texts else 'There is no text to ask.')
+  for text in texts:
+    check_value('A text to ask', str, text)
 
 
 def _set_length(config: ConfigDict, length: int) -> None:
@@ -107,6 +110,16 @@ def batches(texts: Sequence[str], entered: Any) -> Iterator[list[str]]:
   Raises:
     ValueError: if a text is empty, or there is none.
   """
+  try:
+    yield from _entered(texts, entered)
+  except UnicodeDecodeError as error:
+    raise ValueError(
+      f'The standard input must be text in {error.encoding}, but it holds the byte '
+      f'0x{error.object[error.start]:02x}.'
+    ) from error
+
+
+def _entered(texts: Sequence[str], entered: Any) -> Iterator[list[str]]:
   if texts == ['-']:
     texts = [entered.read().removesuffix('\n')]
   if texts:
@@ -118,6 +131,7 @@ def batches(texts: Sequence[str], entered: Any) -> Iterator[list[str]]:
   while batch := list(itertools.islice(lines, rows)):
     if not all(batch):
       raise ValueError(f'Line {read + batch.index("") + 1} of the standard input is empty.')
+    _check(batch)
     yield batch
     read += len(batch)
   if not read:
@@ -203,7 +217,9 @@ def main() -> None:
         found.append((text, answer))
     if given.plot:
       draw(given.plot, found)
-  except (ValueError, TypeError, OSError, ImportError) as error:
+  except KeyboardInterrupt:
+    sys.exit(130)
+  except (ValueError, TypeError, OSError, ImportError, MemoryError, JaxRuntimeError) as error:
     sys.exit(f'ask: error: {plain.sentence(error)}')
 
 

@@ -211,6 +211,8 @@ def check_value(name: str, hint: Any, value: Any) -> None:
     return
   if _fits(hint, value):
     return
+  if isinstance(value, str) and not _is_text(value):
+    raise ValueError(f'{name} must be Unicode text, but got {_shown(value)}, which is none.')
   error = ValueError if _fits(_bare(hint), _ordinary(value)) else TypeError
   near = nearest(value, _names(hint)) if isinstance(value, str) else None
   asked = f'; did you mean {near!r}?' if near else '.'

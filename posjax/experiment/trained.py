@@ -9,7 +9,6 @@ from ml_collections import ConfigDict
 
 from posjax.experiment import checkpoint, optimizer, settings, sharding, training
 from posjax.experiment.config_keys import completed
-from posjax.experiment.data.text.corpus import named
 from posjax.experiment.evaluation import higher
 from posjax.experiment.tasks import Task
 
@@ -20,23 +19,21 @@ def read_config(workdir: Path) -> ConfigDict:
   Raises:
     FileNotFoundError: if there is none.
     ValueError: if the file is cut, or holds no config that can be run.
-    TypeError: if a value in it has another type.
   """
   path = workdir / 'config.json'
   if not path.is_file():
     what = 'holds no run of train.py' if workdir.is_dir() else 'is no folder'
     raise FileNotFoundError(f'{workdir} {what}: there is no {path.name}.')
   try:
-    stored = json.loads(path.read_text())
-  except ValueError as error:  # no JSON, or no UTF-8
+    config = ConfigDict(_tuples(completed(json.loads(path.read_text()))))
+  except (ValueError, TypeError, AttributeError, RecursionError) as error:
     raise ValueError(
-      f'{path} should hold the config of a run as JSON, but is cut or damaged.'
+      f'{path} should hold the config of a run as JSON, but it is cut or damaged.'
     ) from error
-  if not isinstance(stored, dict):
-    raise ValueError(f'{path} should hold the keys of a config, but holds {str(stored)[:40]!r}.')
-  with named(str(path)):
-    config = ConfigDict(_tuples(completed(stored)))
+  try:
     settings.check(config)
+  except (ValueError, TypeError) as error:
+    raise ValueError(f'{path}: {error}') from error
   return config
 
 

@@ -49,7 +49,7 @@ REFUSED = [
   (float, '1', TypeError, "k must be a number, but got '1'."),
   (bool, 1, TypeError, 'k must be True or False, but got 1.'),
   (str, b'a', TypeError, "k must be a text, but got b'a'."),
-  (str, '\udcff', ValueError, "k must be a text, but got '\\udcff'."),
+  (str, '\udcff', ValueError, "k must be Unicode text, but got '\\udcff', which is none."),
   (Below, math.inf, ValueError, 'k must be a number of at least 0, and finite, but got inf.'),
   (Percent, math.nan, ValueError, 'k must be a number from 0 to 100, but got nan.'),
   (Percent | None, 101, ValueError, 'k must be a number from 0 to 100, or None, but got 101.'),

@@ -44,7 +44,11 @@ WRONG = [
   ({'model.activation': 'gelo'}, ValueError, "name in jax.nn, but got 'gelo'; did you mean 'gelu'"),
   ({'model.norm': 'Linear'}, ValueError, r"model\.norm must be one of .* but got 'Linear'"),
   ({'model.width': 2**30}, ValueError, 'should fit into the .* GB of a device'),
-  ({'task.prompt': 'a\udcff'}, ValueError, r"task\.prompt must be a text, but got 'a\\udcff'"),
+  (
+    {'task.prompt': 'a\udcff'},
+    ValueError,
+    r"task\.prompt must be Unicode text, but got 'a\\udcff'",
+  ),
 ]
 
 
