@@ -48,8 +48,8 @@ def parse(argv: list[str], default: Path) -> list[str]:
   program = Path(argv[0]).name
   flags.DEFINE_string('workdir', None, 'Folder of the run; by default one in runs/.')
   try:
-    path = _config_path(argv[1:]) or str(default)
-    known = load(path)
+    path = _config_path(argv[1:])
+    known = load(str(default) if path is None else path)
     _check_keys(argv[1:], known)
     config_flags.DEFINE_config_file('config', str(default), lock_config=True)
     rest = flags.FLAGS(argv)
@@ -79,7 +79,7 @@ def load(path: str) -> ConfigDict:
   """
   name, colon, argument = path.partition(':')
   if not Path(name).is_file():
-    raise BadFile(f'--config must be a Python file with a function get_config, but {name} is none.')
+    raise BadFile(f'--config must be a Python file with a function get_config, but got {name!r}.')
   try:
     spec = importlib.util.spec_from_loader(
       'config', importlib.machinery.SourceFileLoader('config', name)
@@ -92,12 +92,20 @@ def load(path: str) -> ConfigDict:
   except BadFile:
     raise
   except (Exception, SystemExit) as error:
-    kind = type(error).__name__
-    raise BadFile(f'{_place(error, name)}: {kind}: {sentence(error)}') from error
+    raise BadFile(f'{_place(error, name)}: {_reason(error)}') from error
   if not isinstance(config, ConfigDict):
     got = type(config).__name__
     raise BadFile(f'{name}: get_config() must return a ConfigDict, but it returned {got}.')
   return config
+
+
+def _reason(error: BaseException) -> str:
+  """The kind of an error, and what it says."""
+  kind = type(error).__name__
+  message = error.msg if isinstance(error, SyntaxError) else str(error)
+  # Some errors of ml_collections hold others as Python would print them, with their quotes.
+  message = ' '.join(message.replace('\\n', ' ').replace("\\'", "'").split())
+  return f'{kind}: {message}' if message else kind
 
 
 def _place(error: BaseException, name: str) -> str:
@@ -154,9 +162,9 @@ def _told(message: str) -> str:
   """What absl says of a value, in a sentence."""
   match = re.match(r'flag --([\w.]+)=(.*?): ', message, re.DOTALL)
   if match and match[1] in flags.FLAGS:
-    form = FORMS.get(flags.FLAGS[match[1]].flag_type(), 'such a value as the config file has')
+    form = FORMS.get(flags.FLAGS[match[1]].flag_type(), 'a tuple, such as (1, 2)')
     return f'--{match[1]} must be {form}, but got {match[2]!r}.'
-  return message
+  return message.removeprefix('ERROR:: ')
 
 
 def _end(program: str, message: str, status: int) -> NoReturn:

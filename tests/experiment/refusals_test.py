@@ -102,18 +102,19 @@ def test_a_loss_that_is_no_number_stops_the_run(tmp_path):
 
 
 @pytest.mark.parametrize(
-  ('flag', 'message'),
+  ('flag', 'status', 'message'),
   [
-    ('--config.schme=rope', 'schme'),
-    ('--config.steps=many', 'many'),
-    ('--config=configs/nowhere.py', 'nowhere'),
-    ('--config.scheme=ropee', "did you mean 'rope'"),
+    ('--config.schme=rope', 2, "The config has no key 'schme'; did you mean 'scheme'?"),
+    ('--config.steps=many', 2, "--config.steps must be a whole number, but got 'many'."),
+    ('--config=configs/nowhere.py', 1, "but got 'configs/nowhere.py'."),
+    ('--config.scheme=ropee', 1, "did you mean 'rope'"),
   ],
 )
-def test_the_command_line_says_one_sentence_and_no_traceback(tmp_path, flag, message):
+def test_the_command_line_says_one_sentence_and_no_traceback(tmp_path, flag, status, message):
   process = start(tmp_path / 'run', tmp_path / 'cache', flag)
   error = process.communicate(timeout=120)[1]
-  assert process.returncode != 0
+  assert process.returncode == status
   assert message in error
-  assert 'Traceback' not in error
+  assert error.startswith('train.py: error: ')
+  assert error.count('\n') == 1
   assert not (tmp_path / 'run').exists()
