@@ -117,6 +117,7 @@ END = 2**31  # the integers of JAX end before it
 Count = Annotated[int, Range(1, below=END)]
 Whole = Annotated[int, Range(0, below=END)]
 Seed = Annotated[int, Range(0, below=END)]
+Layers = Annotated[int, Range(1, 1000)]  # some models build them one by one
 Rate = Annotated[float, Range(0, below=math.inf)]
 Share = Annotated[float, Range(0, below=1)]
 
@@ -276,7 +277,7 @@ def _bare(hint: Any) -> Any:
   if origin in (Union, types.UnionType):
     return functools.reduce(operator.or_, map(_bare, parts))
   if isinstance(origin, type) and issubclass(origin, Sequence) and origin is not tuple:
-    return Sequence[tuple(map(_bare, parts))]
+    return types.GenericAlias(Sequence, tuple(map(_bare, parts)))
   return hint
 
 

@@ -5,11 +5,12 @@ Whatever is wrong ends in one sentence: with status 2 where the command line its
 """
 
 import difflib
-import importlib.util
 import re
 import sys
 import traceback
+import types
 from collections.abc import Iterator
+from importlib.machinery import SourceFileLoader
 from pathlib import Path
 from typing import NoReturn
 
@@ -81,11 +82,9 @@ def load(path: str) -> ConfigDict:
   if not Path(name).is_file():
     raise BadFile(f'--config must be a Python file with a function get_config, but got {name!r}.')
   try:
-    spec = importlib.util.spec_from_loader(
-      'config', importlib.machinery.SourceFileLoader('config', name)
-    )
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
+    module = types.ModuleType('config')
+    module.__file__ = name
+    SourceFileLoader('config', name).exec_module(module)
     if not callable(getattr(module, 'get_config', None)):
       raise BadFile(f'{name} must have a function get_config, but has none.')
     config = module.get_config(*([argument] if colon else []))

@@ -17,7 +17,7 @@ import jax.numpy as jnp
 from flax import nnx
 from jaxtyping import Array, Float, Inexact, Int
 
-from posjax.experiment.checks import Count, Keys, Share, keys_of
+from posjax.experiment.checks import Count, Keys, Layers, Share, keys_of
 from posjax.experiment.models.blocks import Layer, Memory, Stack
 from posjax.experiment.models.embedding import Embedded, Embedding, make_dims
 from posjax.experiment.models.layer_sets import Norm, dropout, layer_set_of
@@ -59,7 +59,7 @@ class Transformer(nnx.Module):
     vocab: int,
     scheme: Scheme | Sequence[Scheme],
     *,
-    num_layers: Count,
+    num_layers: Layers,
     width: Count,
     num_heads: Count,
     num_kv_heads: Count | None = None,

@@ -7,7 +7,7 @@ its name, has no gates.
 
 from flax import nnx
 
-from posjax.experiment.checks import Count
+from posjax.experiment.checks import Count, Layers
 from posjax.experiment.models.layer_sets import LayerSet
 from posjax.experiment.models.recurrent_encoder import RecurrentEncoder
 
@@ -17,7 +17,7 @@ def encoder(
   width: int,
   *,
   hidden_width: Count,
-  num_layers: Count,
+  num_layers: Layers,
   bidirectional: bool,
   rngs: nnx.Rngs,
 ) -> RecurrentEncoder:

@@ -7,7 +7,7 @@ those of attention too; real attention has none.
 
 from flax import nnx
 
-from posjax.experiment.checks import Count, Share
+from posjax.experiment.checks import Count, Layers, Share
 from posjax.experiment.models.blocks import Layer, Stack
 from posjax.experiment.models.embedding import Embedded
 from posjax.experiment.models.encoders import Encoder
@@ -41,7 +41,7 @@ class TransformerEncoder(Encoder):
     width: int,
     *,
     schemes: tuple[Scheme, ...],
-    num_layers: Count,
+    num_layers: Layers,
     num_heads: Count,
     hidden_width: Count,
     pre_norm: bool,
