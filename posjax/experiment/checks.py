@@ -243,7 +243,7 @@ def checked(section: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
 
 
 def _mark(hint: Any, kind: type) -> Any:
-  """What `Annotated` says of that kind; None where it says nothing."""
+  """The mark of that kind in an `Annotated` hint; None where there is none."""
   marks = getattr(hint, '__metadata__', ())
   return next((mark for mark in marks if isinstance(mark, kind)), None)
 

@@ -158,7 +158,7 @@ def _keys(config: ConfigDict, prefix: str = '') -> Iterator[str]:
 
 
 def _told(message: str) -> str:
-  """What absl says of a value, in a sentence."""
+  """A message of absl about a value, as a sentence."""
   match = re.match(r'flag --([\w.]+)=(.*?): ', message, re.DOTALL)
   if match and match[1] in flags.FLAGS:
     form = FORMS.get(flags.FLAGS[match[1]].flag_type(), 'a tuple, such as (1, 2)')
