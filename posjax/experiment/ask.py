@@ -16,17 +16,20 @@ import itertools
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, NoReturn
 
 import jax
 from absl import logging
 from flax import nnx
+from jax.errors import JaxRuntimeError
 from ml_collections import ConfigDict
 from rich.console import Console
 
-from posjax.experiment import trained
+from posjax.experiment import plain, trained
+from posjax.experiment.checks import Seed, check_value, keys_of
+from posjax.experiment.plain import in_picture
 from posjax.experiment.run import make_task
-from posjax.experiment.tasks import Answer, Ask
+from posjax.experiment.tasks import Answer, Ask, get_task
 
 TITLE = 60  # letters of a text above its picture, at most
 ROWS = 64  # texts in a batch, unless the standard input is a terminal
@@ -77,6 +80,7 @@ def ask(
     ValueError: as `load`, or if there is no text, or one cannot be read.
   """
   _check(texts)
+  check_value('seed', Seed, seed)
   asked, model = load(workdir, length=length)
   return asked.answer(model, texts, jax.random.key(seed))
 
@@ -84,13 +88,15 @@ def ask(
 def _check(texts: Sequence[str]) -> None:
   if not texts or not all(texts):
     raise ValueError('A text to ask is empty.' if texts else 'There is no text to ask.')
+  for text in texts:
+    check_value('A text to ask', str, text)
 
 
 def _set_length(config: ConfigDict, length: int) -> None:
   if 'sample_length' not in config.task:
     raise ValueError(f'The task {config.task.name} says as much as it has to: it takes no length.')
-  if length < 1:
-    raise ValueError(f'length must be at least 1, but got {length}.')
+  keys = keys_of(get_task(config.task.name)).known
+  check_value('length', keys['sample_length'].hint, length)
   config.task.sample_length = length
 
 
@@ -104,6 +110,16 @@ def batches(texts: Sequence[str], entered: Any) -> Iterator[list[str]]:
   Raises:
     ValueError: if a text is empty, or there is none.
   """
+  try:
+    yield from _entered(texts, entered)
+  except UnicodeDecodeError as error:
+    raise ValueError(
+      f'The standard input must be text in {error.encoding}, but it holds the byte '
+      f'0x{error.object[error.start]:02x}.'
+    ) from error
+
+
+def _entered(texts: Sequence[str], entered: Any) -> Iterator[list[str]]:
   if texts == ['-']:
     texts = [entered.read().removesuffix('\n')]
   if texts:
@@ -115,6 +131,7 @@ def batches(texts: Sequence[str], entered: Any) -> Iterator[list[str]]:
   while batch := list(itertools.islice(lines, rows)):
     if not all(batch):
       raise ValueError(f'Line {read + batch.index("") + 1} of the standard input is empty.')
+    _check(batch)
     yield batch
     read += len(batch)
   if not read:
@@ -164,14 +181,22 @@ def draw(path: str | Path, found: Sequence[tuple[str, Answer]]) -> None:
   parts = figure.subfigures(len(drawn), most, squeeze=False)
   for (text, answer), row in zip(drawn, parts, strict=True):
     for part, (name, picture) in zip(row, answer.pictures.items(), strict=False):
-      part.suptitle(f'{name}: {text[:TITLE]}')
+      part.suptitle(in_picture(f'{name}: {text[:TITLE]}'))
       picture(part)
   figure.savefig(path, dpi=120)
 
 
+class OneLine(argparse.ArgumentParser):
+  """A parser whose errors are one line."""
+
+  def error(self, message: str) -> NoReturn:
+    """Ends the program."""
+    self.exit(2, f'{self.prog}: error: {message} (--help says more).\n')
+
+
 def main() -> None:
   """The command line."""
-  parser = argparse.ArgumentParser('ask', description='Asks a model that train.py has trained.')
+  parser = OneLine('ask', description='Asks a model that train.py has trained.')
   parser.add_argument('--workdir', required=True, help='folder of the run')
   parser.add_argument('--length', type=int, help="tokens to say; by default the config's")
   parser.add_argument('--seed', type=int, default=0, help='of what is sampled')
@@ -184,15 +209,18 @@ def main() -> None:
   given = parser.parse_args()
   logging.set_verbosity(logging.ERROR)  # orbax says at length that it only reads
   try:
-    one, console, found = load(given.workdir, length=given.length), Console(), []
+    check_value('--seed', Seed, given.seed)
+    one, console, found = load(given.workdir, length=given.length), plain.console(), []
     for text, answer in answers(one, batches(given.text, sys.stdin), given.seed):
       show(answer, console)
       if given.plot:
         found.append((text, answer))
     if given.plot:
       draw(given.plot, found)
-  except (ValueError, TypeError, OSError, ImportError) as error:
-    sys.exit(f'ask: error: {error}')
+  except KeyboardInterrupt:
+    sys.exit(130)
+  except (ValueError, TypeError, OSError, ImportError, MemoryError, JaxRuntimeError) as error:
+    sys.exit(f'ask: error: {plain.sentence(error)}')
 
 
 if __name__ == '__main__':

@@ -11,7 +11,7 @@ import functools
 import math
 from collections.abc import Generator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -20,6 +20,7 @@ from absl import logging
 from ml_collections import ConfigDict
 from orbax.checkpoint.checkpoint_managers import PreservationPolicy
 
+from posjax.experiment.checks import Count
 from posjax.experiment.names import check_known
 
 USES = ('last', 'best', 'mean')
@@ -82,19 +83,20 @@ def choose(config: ConfigDict, higher: Mapping[str, bool]) -> Choice:
       does not read, or the run has fewer checkpoints than are averaged.
     TypeError: if `config.checkpoint` has a key that there is not.
   """
-  return _choose(config.steps, config.checkpoint_every, higher, **config.checkpoint)
+  return read_section(config.steps, config.checkpoint_every, higher, **config.checkpoint)
 
 
-def _choose(
+def read_section(
   steps: int,
   every: int,
   higher: Mapping[str, bool],
   *,
-  keep: int,
-  use: str,
+  keep: Count,
+  use: Literal['last', 'best', 'mean'],
   metric: str | None,
-  mean_of: int | None,
+  mean_of: Count | None,
 ) -> Choice:
+  """Reads the keys of `config.checkpoint`; arguments and errors as of `choose`."""
   check_known('checkpoint.use', use, USES)
   for name, value, reader in (('metric', metric, 'best'), ('mean_of', mean_of, 'mean')):
     if value is not None and use != reader:

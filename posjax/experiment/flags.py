@@ -1,10 +1,39 @@
-"""The command line: a config file, changes to its keys, and a work folder."""
+"""The command line: a config file, changes to its keys, and a work folder.
 
+Whatever is wrong ends in one sentence: with status 2 where the command line itself is, with status
+1 where the config file is.
+"""
+
+import difflib
+import re
 import sys
+import traceback
+import types
+from collections.abc import Iterator
+from importlib.machinery import SourceFileLoader
 from pathlib import Path
+from typing import NoReturn
 
-from absl import app, flags
-from ml_collections import config_flags
+from absl import flags
+from ml_collections import ConfigDict, config_flags
+
+from posjax.experiment.checks import unknown_key
+from posjax.experiment.plain import sentence
+
+FORMS = {
+  'int': 'a whole number',
+  'float': 'a number',
+  'bool': 'true or false',
+  'string': 'a text',
+}
+
+
+class BadFlag(Exception):
+  """A flag that there is not, or a value that it does not take."""
+
+
+class BadFile(Exception):
+  """A config file that does not make a config."""
 
 
 def parse(argv: list[str], default: Path) -> list[str]:
@@ -15,14 +44,128 @@ def parse(argv: list[str], default: Path) -> list[str]:
     default: the config that is read where none is given.
 
   Returns:
-    What is left of the command line.
+    What is left of the command line: the name of the program.
   """
+  program = Path(argv[0]).name
   flags.DEFINE_string('workdir', None, 'Folder of the run; by default one in runs/.')
   try:
+    path = _config_path(argv[1:])
+    known = load(str(default) if path is None else path)
+    _check_keys(argv[1:], known)
     config_flags.DEFINE_config_file('config', str(default), lock_config=True)
-    rest = app.parse_flags_with_usage(argv)
-    flags.FLAGS.config.keys()  # a file that did not load is told at its first use
+    rest = flags.FLAGS(argv)
+    if len(rest) > 1:
+      raise BadFlag(f'every argument must be a flag, but got {rest[1]!r}.')
     return rest
-  except (AttributeError, KeyError, TypeError, ValueError, OSError, flags.Error) as error:
-    message = str(error).replace('\\n', ' ').replace("\\'", "'")
-    sys.exit(f'{Path(argv[0]).name}: error: {" ".join(message.split())}')
+  except BadFile as error:
+    _end(program, sentence(error), 1)
+  except BadFlag as error:
+    _end(program, sentence(error), 2)
+  except flags.UnrecognizedFlagError as error:
+    near = difflib.get_close_matches(error.flagname, list(flags.FLAGS), n=1)
+    told = f'; did you mean --{near[0]}?' if near else '; --help lists those that there are.'
+    _end(program, f'There is no flag --{error.flagname}{told}', 2)
+  except (flags.Error, AttributeError, KeyError, TypeError, ValueError, OSError) as error:
+    _end(program, _told(sentence(error)), 2)
+
+
+def load(path: str) -> ConfigDict:
+  """The config that a file makes.
+
+  Args:
+    path: of the file; what follows its first colon is handed to `get_config`.
+
+  Raises:
+    BadFile: with the file and the line, if there is none, or it does not make a config.
+  """
+  name, colon, argument = path.partition(':')
+  if not Path(name).is_file():
+    raise BadFile(f'--config must be a Python file with a function get_config, but got {name!r}.')
+  try:
+    module = types.ModuleType('config')
+    module.__file__ = name
+    SourceFileLoader('config', name).exec_module(module)
+    if not callable(getattr(module, 'get_config', None)):
+      raise BadFile(f'{name} must have a function get_config, but has none.')
+    config = module.get_config(*([argument] if colon else []))
+  except BadFile:
+    raise
+  except (Exception, SystemExit) as error:
+    raise BadFile(f'{_place(error, name)}: {_reason(error)}') from error
+  if not isinstance(config, ConfigDict):
+    got = type(config).__name__
+    raise BadFile(f'{name}: get_config() must return a ConfigDict, but it returned {got}.')
+  return config
+
+
+def _reason(error: BaseException) -> str:
+  """The kind of an error, and what it says."""
+  kind = type(error).__name__
+  message = error.msg if isinstance(error, SyntaxError) else str(error)
+  # Some errors of ml_collections hold others as Python would print them, with their quotes.
+  message = ' '.join(message.replace('\\n', ' ').replace("\\'", "'").split())
+  return f'{kind}: {message}' if message else kind
+
+
+def _place(error: BaseException, name: str) -> str:
+  """The file and the line of an error: within that file, if any of it was at work."""
+  if isinstance(error, SyntaxError) and error.filename:
+    return f'{error.filename}, line {error.lineno}'
+  frames = traceback.extract_tb(error.__traceback__)
+  mine = [frame for frame in frames if frame.filename == name]
+  return f'{name}, line {mine[-1].lineno}' if mine else name
+
+
+def _config_path(argv: list[str]) -> str | None:
+  """The value of --config; None where it is not given."""
+  found = None
+  for i, argument in enumerate(argv):
+    if argument == '--':
+      break
+    if match := re.fullmatch(r'--?config(?:=(.*))?', argument, re.DOTALL):
+      found = match[1] if match[1] is not None else next(iter(argv[i + 1 : i + 2]), '')
+  return found
+
+
+def _overridden(argv: list[str]) -> Iterator[str]:
+  """The keys of a config that a command line sets."""
+  for argument in argv:
+    if argument == '--':
+      return
+    if match := re.match(r'--?(?:no)?config\.([^=]*)', argument):
+      yield match[1]
+
+
+def _check_keys(argv: list[str], config: ConfigDict) -> None:
+  known = list(_keys(config))
+  for key in _overridden(argv):
+    if key not in known:
+      below = [each for each in known if each.startswith(f'{key}.')]
+      if below:
+        raise BadFlag(
+          f'config.{key} is a section: its keys are set one by one, as --config.{below[0]}.'
+        )
+      raise BadFlag(unknown_key(key, known))
+
+
+def _keys(config: ConfigDict, prefix: str = '') -> Iterator[str]:
+  """Every key that holds a value, as 'model.num_layers'."""
+  for key, value in config.items(preserve_field_references=True):
+    if isinstance(value, ConfigDict):
+      yield from _keys(value, f'{prefix}{key}.')
+    else:
+      yield f'{prefix}{key}'
+
+
+def _told(message: str) -> str:
+  """A message of absl about a value, as a sentence."""
+  match = re.match(r'flag --([\w.]+)=(.*?): ', message, re.DOTALL)
+  if match and match[1] in flags.FLAGS:
+    form = FORMS.get(flags.FLAGS[match[1]].flag_type(), 'a tuple, such as (1, 2)')
+    return f'--{match[1]} must be {form}, but got {match[2]!r}.'
+  return message.removeprefix('ERROR:: ')
+
+
+def _end(program: str, message: str, status: int) -> NoReturn:
+  print(f'{program}: error: {message}', file=sys.stderr)
+  sys.exit(status)

@@ -1,31 +1,35 @@
 """Optimizers, learning rate schedules and gradient clipping, chosen by `config.optimizer`."""
 
-import math
+from typing import Annotated, Literal
 
 import jax
 import jax.numpy as jnp
 import optax
 
+from posjax.experiment.checks import Range, Rate, Share, Whole, checked
 from posjax.experiment.names import check_known
 
-OPTIMIZERS = ('adamw', 'sgd')
 SCHEDULES = ('constant', 'cosine', 'linear', 'vaswani')
 
 
+Limit = Annotated[float, Range(above=0)]
+
+
+@checked('optimizer')
 def make(
   steps: int,
   *,
-  name: str,
-  schedule: str,
-  learning_rate: float,
-  warmup_steps: int,
-  final_fraction: float,
-  b1: float,
-  b2: float,
-  momentum: float | None,
-  weight_decay: float,
-  clip_norm: float | None,
-  clip_value: float | None,
+  name: Literal['adamw', 'sgd'],
+  schedule: Literal['constant', 'cosine', 'linear', 'vaswani'],
+  learning_rate: Rate,
+  warmup_steps: Whole,
+  final_fraction: Rate,
+  b1: Share,
+  b2: Share,
+  momentum: Share | None,
+  weight_decay: Rate,
+  clip_norm: Limit | None,
+  clip_value: Limit | None,
 ) -> optax.GradientTransformation:
   """The optimizer of a run: gradients are clipped, then turned into updates.
 
@@ -63,16 +67,8 @@ def make(
     >>> print(updates['w'])
     [-0.1]
   """
-  check_known('optimizer.name', name, OPTIMIZERS)
   if name == 'adamw' and momentum is not None:
     raise ValueError(f'optimizer.momentum is for sgd; adamw has b1 and b2, but got {momentum}.')
-  for key, value in (('b1', b1), ('b2', b2), ('momentum', momentum)):
-    if value is not None and not 0 <= value < 1:
-      raise ValueError(f'optimizer.{key} must be in [0, 1), but got {value}.')
-  for key, value in (('clip_norm', clip_norm), ('clip_value', clip_value)):
-    if value is not None and not value > 0:
-      raise ValueError(f'optimizer.{key} must be positive, or None, but got {value}.')
-  _check_not_negative('weight_decay', weight_decay)
   rates = make_schedule(
     schedule,
     steps,
@@ -92,8 +88,9 @@ def make(
   return optax.chain(*members)
 
 
+@checked('optimizer')
 def make_schedule(
-  name: str, steps: int, *, learning_rate: float, warmup_steps: int, final_fraction: float
+  name: str, steps: int, *, learning_rate: Rate, warmup_steps: Whole, final_fraction: Rate
 ) -> optax.Schedule:
   """The learning rate of each update: a function of how many updates have been made before it.
 
@@ -118,10 +115,10 @@ def make_schedule(
     ValueError: if the name is unknown or a number is out of range.
   """
   check_known('optimizer.schedule', name, SCHEDULES)
-  _check_not_negative('learning_rate', learning_rate)
-  _check_not_negative('final_fraction', final_fraction)
-  if not 0 <= warmup_steps < steps:
-    raise ValueError(f'warmup_steps must be in [0, {steps}), but got {warmup_steps}.')
+  if warmup_steps >= steps:
+    raise ValueError(
+      f'optimizer.warmup_steps must be below steps, which are {steps}, but got {warmup_steps}.'
+    )
   final = final_fraction * learning_rate
   if name == 'cosine':
     return optax.warmup_cosine_decay_schedule(0.0, learning_rate, warmup_steps, steps, final)
@@ -147,11 +144,6 @@ def _vaswani(peak: float, warmup_steps: int) -> optax.Schedule:
     return peak * jnp.minimum(update / warmup_steps, jnp.sqrt(warmup_steps / update))
 
   return rate
-
-
-def _check_not_negative(key: str, value: float) -> None:
-  if not 0 <= value < math.inf:
-    raise ValueError(f'optimizer.{key} must be at least 0 and finite, but got {value}.')
 
 
 def _decayed(params):

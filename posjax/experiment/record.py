@@ -12,6 +12,7 @@ from typing import Any
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from posjax.experiment.config_keys import completed
+from posjax.experiment.plain import console
 
 VOCABULARY = 'vocabulary.json'
 
@@ -103,8 +104,9 @@ class Bar:
       TextColumn('{task.description}'),
       BarColumn(),
       MofNCompleteColumn(),
-      TextColumn('{task.fields[values]}'),
+      TextColumn('{task.fields[values]}', markup=False),
       TimeRemainingColumn(),
+      console=console(),
     )
     self.bar = self.progress.add_task('training', total=steps, completed=start, values='compiling')
     self.lively = self.progress.console.is_terminal
@@ -128,4 +130,4 @@ class Bar:
 
   def say(self, line: str) -> None:
     """Prints a line above the bar."""
-    self.progress.console.print(line, highlight=False, markup=False, soft_wrap=True)
+    self.progress.console.print(line, soft_wrap=True)

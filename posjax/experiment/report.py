@@ -7,10 +7,10 @@ from typing import Any
 
 import jax
 import numpy as np
-from rich.console import Console
 from rich.table import Table
 
 from posjax.experiment.evaluation import BEYOND, Score, described, finite, plain, unseen
+from posjax.experiment.plain import console, in_picture
 from posjax.experiment.tasks import Evaluation, Metric, Task
 
 FILES = {
@@ -91,11 +91,11 @@ def print_table(task: Task, scores: Mapping[str, Score], title: str) -> None:
   if sum(each.role == 'unseen' for each in task.evaluations) > 1:
     means = Score(unseen(task.evaluations, scores))
     add('unseen, mean', '', task.evaluations[0], means)
-  console = Console()
-  console.print(table)
+  terminal = console()
+  terminal.print(table)
   for why in dict.fromkeys(score.why for score in scores.values()):
     if why not in ('', BEYOND):
-      console.print(f'refused: {why}', markup=False, highlight=False)
+      terminal.print(f'refused: {why}')
 
 
 def _columns(task: Task) -> dict[tuple[str, str], str]:
@@ -149,7 +149,7 @@ def draw(
 
   arrays = {name: None for each in _main(task) for name in scores[each.name].arrays}
   figure = Figure(figsize=(4.4 * (2 + len(arrays)), 4), layout='constrained')
-  figure.suptitle(title)
+  figure.suptitle(in_picture(title))
   steps, lengths, *others = figure.subplots(1, 2 + len(arrays))
   _draw_steps(steps, task, rows, scores)
   if task.evaluations[0].length is None:
@@ -177,8 +177,8 @@ def _draw_steps(axes, task: Task, rows, scores: Mapping[str, Score]) -> None:
     if train and math.isfinite(scores[headline.name].values[name]):
       held_out.append((train[-1][0], scores[headline.name].values[name]))
     if held_out:
-      axes.plot(*zip(*held_out, strict=True), 'o-', ms=4, label=headline.name)
-  axes.set(title='learning', xlabel='step', ylabel=task.unit.name)
+      axes.plot(*zip(*held_out, strict=True), 'o-', ms=4, label=in_picture(headline.name))
+  axes.set(title='learning', xlabel='step', ylabel=in_picture(task.unit.name))
   if axes.get_legend_handles_labels()[0]:
     axes.legend(frameon=False)
 
@@ -201,7 +201,7 @@ def _draw_lengths(axes, task: Task, scores: Mapping[str, Score]) -> None:
       series.setdefault(evaluation.series, []).append(evaluation)
   for i, (label, members) in enumerate(series.items()):
     values = [metric.scale * scores[each.name].values[name] for each in members]
-    style = {'color': f'C{i + 1}', 'label': label or 'whole context'}
+    style = {'color': f'C{i + 1}', 'label': in_picture(label) or 'whole context'}
     axes.plot([each.length for each in members], values, 'os^D'[i % 4] + '-', **style)
   if len(series) > 1:
     axes.legend(frameon=False)
@@ -212,7 +212,7 @@ def _draw_lengths(axes, task: Task, scores: Mapping[str, Score]) -> None:
   axes.set_xlim(lengths[0] / 1.2, lengths[-1] * 1.2)  # one length alone has no width
   ticks = lengths[:: -(-len(lengths) // CURVES)]
   axes.set_xticks(ticks, [str(length) for length in ticks])
-  axes.set(title='by length (dashed: trained)', xlabel='length', ylabel=metric.unit)
+  axes.set(title='by length (dashed: trained)', xlabel='length', ylabel=in_picture(metric.unit))
   for each in next(iter(series.values())):
     axes.annotate(
       comment(scores[each.name]),
@@ -230,9 +230,9 @@ def _draw_names(axes, task: Task, scores: Mapping[str, Score]) -> None:
   members = [each for each in task.evaluations if name in each.metrics]
   values = [metric.scale * scores[each.name].values[name] for each in members]
   axes.plot(values, range(len(members)), 'o', color='C1')
-  axes.set_yticks(range(len(members)), [each.name for each in members])
+  axes.set_yticks(range(len(members)), [in_picture(each.name) for each in members])
   axes.set_ylim(len(members) - 0.5, -0.5)
-  axes.set(title='by evaluation', xlabel=metric.unit)
+  axes.set(title='by evaluation', xlabel=in_picture(metric.unit))
 
 
 def _draw_array(axes, task: Task, scores: Mapping[str, Score], name: str) -> None:
@@ -242,7 +242,9 @@ def _draw_array(axes, task: Task, scores: Mapping[str, Score], name: str) -> Non
     values = each.metrics[name].scale * np.asarray(scores[each.name].arrays[name])
     width = max(1, len(values) // 16)
     whole = values[: len(values) // width * width].reshape(-1, width)
-    axes.plot([width * (i + 0.5) for i in range(len(whole))], whole.mean(1), label=each.name)
-  title = name.replace('_', ' ')
-  axes.set(title=title, xlabel=title.rpartition(' ')[2], ylabel=having[0].metrics[name].unit)
+    axes.plot(
+      [width * (i + 0.5) for i in range(len(whole))], whole.mean(1), label=in_picture(each.name)
+    )
+  title, unit = in_picture(name.replace('_', ' ')), in_picture(having[0].metrics[name].unit)
+  axes.set(title=title, xlabel=title.rpartition(' ')[2], ylabel=unit)
   axes.legend(frameon=False)

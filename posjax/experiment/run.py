@@ -11,7 +11,16 @@ from flax import nnx
 from ml_collections import ConfigDict
 
 import posjax
-from posjax.experiment import checkpoint, evaluation, optimizer, report, sharding, training
+from posjax.experiment import (
+  checkpoint,
+  evaluation,
+  optimizer,
+  plain,
+  report,
+  settings,
+  sharding,
+  training,
+)
 from posjax.experiment.evaluation import Score, higher
 from posjax.experiment.interrupt import interrupts
 from posjax.experiment.record import (
@@ -65,12 +74,10 @@ def train(
 def setup(config: ConfigDict, workdir: str | Path, schemes: Sequence[posjax.Scheme] = ()) -> Setup:
   """Builds the run. Raises ValueError, TypeError or OSError for whatever the config gets wrong."""
   workdir = Path(workdir)
+  settings.check(config)
   check_workdir(config.to_json_best_effort(), workdir)
   mesh = sharding.make_mesh(**config.mesh)
   sharding.check_batch(config.batch_size, mesh)
-  for key in ('log_every', 'eval_every', 'checkpoint_every'):
-    if config[key] < 1:
-      raise ValueError(f'{key} must be at least 1 step, but got {config[key]}.')
   transform = optimizer.make(config.steps, **config.optimizer)
   task = make_task(config, workdir, schemes)
   evaluation.check(task)
@@ -165,16 +172,26 @@ def recorded(task: Task, scores: Mapping[str, Score]) -> dict[str, float]:
 
 
 def finish(prepared: Setup, state: training.State) -> Result:
-  """Runs every evaluation, and writes and prints what was learned."""
+  """Runs every evaluation, and writes and prints what was learned.
+
+  The scores are on the disk before the examples are asked and the picture is drawn, and neither of
+  these can end the run: what could not be done is told in its place.
+  """
   workdir, task = prepared.workdir, prepared.task
   scores = {each.name: judge(prepared, state, each) for each in task.evaluations}
+  write_json(workdir / 'results.json', report.results(task, scores, ''))
   model = nnx.merge(prepared.graph, state.params, state.rest)
   sample = ask_examples(task.ask, model, prepared.config.seed) if task.ask else ''
   history = read(workdir / 'metrics.jsonl')
   write_json(workdir / 'results.json', report.results(task, scores, sample))
   kind = prepared.config.task
   title = f'{prepared.config.scheme}: {kind.get("data", kind.name)}'
-  report.draw(workdir / 'report.png', task, history, scores, title)
+  try:
+    report.draw(workdir / 'report.png', task, history, scores, title)
+  except OSError:
+    raise  # the disk's errors are told as such
+  except Exception as error:  # of Matplotlib, or of a task's metrics: the training is worth more
+    print(f'report.png could not be drawn: {plain.sentence(error)}')
   report.print_table(task, scores, title)
   print(f'\n{sample}\n')
   for name, what in report.FILES.items():
@@ -189,8 +206,8 @@ def ask_examples(ask: Ask, model: nnx.Module, seed: int) -> str:
   texts = [example.text for example in ask.examples]
   try:
     answers = ask.answer(model, texts, jax.random.key(seed))
-  except ValueError as error:  # a scheme may declare a length that the examples exceed
-    return f'(no answer to the examples: {error})'
+  except Exception as error:  # a length beyond the scheme's, no memory: the training is worth more
+    return f'(no answer to the examples: {plain.sentence(error)})'
   return '\n'.join(
     answer.plain
     if example.correct is None

@@ -14,6 +14,8 @@ import jax
 import numpy as np
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 
+from posjax.experiment.checks import Count
+
 AXES = ('data', 'fsdp', 'tensor')
 
 _ROWS = ('data', 'fsdp')  # of a batch
@@ -32,7 +34,7 @@ _RULES = (
 )
 
 
-def make_mesh(data: int = 1, fsdp: int = 1, tensor: int = 1) -> Mesh:
+def make_mesh(data: Count = 1, fsdp: Count = 1, tensor: Count = 1) -> Mesh:
   """A mesh of data x fsdp x tensor devices, the first that there are.
 
   Raises:

@@ -7,7 +7,7 @@ from typing import Any
 from flax import nnx
 from ml_collections import ConfigDict
 
-from posjax.experiment import checkpoint, optimizer, sharding, training
+from posjax.experiment import checkpoint, optimizer, settings, sharding, training
 from posjax.experiment.config_keys import completed
 from posjax.experiment.evaluation import higher
 from posjax.experiment.tasks import Task
@@ -18,12 +18,23 @@ def read_config(workdir: Path) -> ConfigDict:
 
   Raises:
     FileNotFoundError: if there is none.
+    ValueError: if the file is cut, or holds no config that can be run.
   """
   path = workdir / 'config.json'
   if not path.is_file():
     what = 'holds no run of train.py' if workdir.is_dir() else 'is no folder'
     raise FileNotFoundError(f'{workdir} {what}: there is no {path.name}.')
-  return ConfigDict(_tuples(completed(json.loads(path.read_text()))))
+  try:
+    config = ConfigDict(_tuples(completed(json.loads(path.read_text()))))
+  except (ValueError, TypeError, AttributeError, RecursionError) as error:
+    raise ValueError(
+      f'{path} should hold the config of a run as JSON, but it is cut or damaged.'
+    ) from error
+  try:
+    settings.check(config)
+  except (ValueError, TypeError) as error:
+    raise ValueError(f'{path}: {error}') from error
+  return config
 
 
 def restore(workdir: Path, config: ConfigDict, task: Task) -> tuple[Any, nnx.State]:

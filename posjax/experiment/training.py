@@ -2,6 +2,7 @@
 
 import functools
 import math
+import os
 from typing import Any, NamedTuple
 
 import jax
@@ -32,7 +33,11 @@ class State(NamedTuple):
 def create(
   task: Task, optimizer: optax.GradientTransformation, mesh: Mesh, seed: int
 ) -> tuple[Any, State]:
-  """The model's structure and a new state, made where it will live."""
+  """The model's structure and a new state, made where it will live.
+
+  Raises:
+    ValueError: if the state is larger than the memory of a device.
+  """
   kept = {}  # the structure is no array, so no jitted function returns it
 
   def arrays(seed):
@@ -41,9 +46,33 @@ def create(
     past = None if task.memory is None else task.memory.start()
     return State(params, rest, optimizer.init(params), past)
 
-  shardings = sharding.of_state(jax.eval_shape(arrays, seed), mesh)
+  shapes = jax.eval_shape(arrays, seed)
+  _check_memory(shapes, mesh)
+  shardings = sharding.of_state(shapes, mesh)
   state = jax.jit(arrays, out_shardings=shardings)(seed)
   return kept['graph'], state
+
+
+def _check_memory(shapes: State, mesh: Mesh) -> None:
+  """Refuses what would end in a crash of XLA, or of the machine."""
+  size = lambda tree: sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(tree))
+  needed, there = size(shapes) // mesh.size, _memory(mesh.devices.flat[0])
+  if there is not None and needed > there:
+    count = sum(leaf.size for leaf in jax.tree.leaves(shapes.params))
+    raise ValueError(
+      f'The model should fit into the {there / 1e9:,.1f} GB of a device, but its {count:,} '
+      f'parameters and the state of their optimizer need {needed / 1e9:,.1f} GB or more.'
+    )
+
+
+def _memory(device: jax.Device) -> int | None:
+  """Bytes that a device has; None where nobody tells."""
+  if device.platform != 'cpu':
+    return (device.memory_stats() or {}).get('bytes_limit')
+  try:
+    return os.sysconf('SC_PAGE_SIZE') * os.sysconf('SC_PHYS_PAGES')
+  except (AttributeError, ValueError, OSError):
+    return None
 
 
 def finite(loss: jax.Array, step: int) -> float:

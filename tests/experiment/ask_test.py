@@ -18,7 +18,7 @@ sys.path.insert(0, str(ROOT))
 
 from configs import algorithmic, default  # noqa: E402
 from posjax.experiment import interrupt, run  # noqa: E402
-from posjax.experiment.ask import ask, batches, draw, load, show  # noqa: E402
+from posjax.experiment.ask import ask, batches, draw, load, main, show  # noqa: E402
 from posjax.experiment.tasks import Answer, get_task  # noqa: E402
 from train import train  # noqa: E402
 
@@ -214,12 +214,76 @@ def test_a_config_of_another_model_is_told(spoken, tmp_path):
     ('', None, 'A text to ask is empty'),
     (' \t', None, "The text ' .*' cannot be continued: it has no word"),
     ('the zebra', None, "'the zebra' cannot be continued: line 1 has the word 'zebra'"),
-    ('the', 0, 'length must be at least 1, but got 0'),
+    ('the', 0, 'length must be a whole number from 1 to 100,000, but got 0'),
+    ('the', 10**8, 'length must be a whole number from 1 to 100,000, but got 100000000'),
+    ('the \udcff', None, 'A text to ask must be Unicode text'),
   ],
 )
 def test_what_cannot_be_asked_is_told(spoken, asked, length, message):
   with pytest.raises(ValueError, match=message):
     ask(spoken, [asked], length=length)
+
+
+@pytest.mark.parametrize(
+  ('content', 'message'),
+  [
+    ('null', 'should hold the config of a run as JSON, but it is cut or damaged'),
+    ('{"steps": 3, "mod', 'should hold the config of a run as JSON, but it is cut or damaged'),
+    ('[' * 100_000, 'should hold the config of a run as JSON, but it is cut or damaged'),
+    ('{"optimizer": null}', 'should hold the config of a run as JSON, but it is cut or damaged'),
+    ('{"steps": 3}', r"config\.json: The config must have the key 'scheme', but it is missing"),
+  ],
+)
+def test_a_config_that_is_cut_or_foreign_is_told(tmp_path, unchecked, content, message):
+  (tmp_path / 'config.json').write_text(content)
+  with pytest.raises(ValueError, match=message):
+    load(tmp_path)
+
+
+def test_a_config_with_a_value_of_another_type_is_told_with_the_file(spoken, tmp_path):
+  config = json.loads((spoken / 'config.json').read_text())
+  config['model']['width'] = 'wide'
+  (tmp_path / 'config.json').write_text(json.dumps(config))
+  with pytest.raises(ValueError, match=r"config\.json: model\.width must be .* but got 'wide'"):
+    load(tmp_path)
+
+
+@pytest.mark.parametrize(
+  ('changes', 'message'),
+  [
+    ({'tokens': 'nope'}, "must say its tokens, one of bytes, .*, but says 'nope'"),
+    ({'tokens': 'characters'}, 'must have different characters .* longer texts among them'),
+    ({'tokens': 'sentencepiece', 'model': 'AAAA'}, 'must have the model of sentencepiece'),
+    ({'types': None}, 'must have different words as its types, but has no list of texts'),
+    ({'types': ['<eos>', 'the', 'the']}, 'but has one of them twice'),
+    ({'types': ['the', 'old']}, 'but has no <eos>'),
+    ({'cut': True}, 'but has "cut" True beside them'),
+  ],
+)
+def test_a_foreign_vocabulary_is_told(spoken, tmp_path, changes, message):
+  stored = json.loads((spoken / 'vocabulary.json').read_text())
+  shutil.copy(spoken / 'config.json', tmp_path)
+  (tmp_path / 'vocabulary.json').write_text(json.dumps({**stored, **changes}))
+  with pytest.raises(ValueError, match=f'vocabulary.json of the work folder: .*{message}'):
+    load(tmp_path)
+
+
+def test_a_huge_seed_and_bytes_that_are_no_text_are_told(tmp_path):
+  for seed in (-1, 2**32, 10**40):
+    with pytest.raises(ValueError, match='seed must be a whole number of at least 0 and below'):
+      ask(tmp_path, ['a'], seed=seed)
+  entered = io.TextIOWrapper(io.BytesIO(b'ab\xff'), encoding='utf-8')
+  with pytest.raises(ValueError, match=r'standard input must be text in utf-8, but .* 0xff'):
+    list(batches(['-'], entered))
+
+
+def test_what_ask_refuses_on_its_command_line_is_one_line_and_status_2(capsys, monkeypatch):
+  monkeypatch.setattr(sys, 'argv', ['ask', '--seed=x', '--workdir=a', 'b'])
+  with pytest.raises(SystemExit) as ended:
+    main()
+  assert ended.value.code == 2
+  error = capsys.readouterr().err
+  assert error == "ask: error: argument --seed: invalid int value: 'x' (--help says more).\n"
 
 
 def test_a_task_that_says_nothing_is_told(spoken, monkeypatch):

@@ -161,31 +161,28 @@ def test_without_limits_a_gradient_stays_as_it_is(limit):
   jax.tree.map(np.testing.assert_array_equal, clipped(gradient, clip_norm=limit), gradient)
 
 
+FINITE = r'must be a number of at least 0, and finite, but got'
+SHARE = r'must be a number of at least 0 and below 1'
 WRONG = [
-  (
-    {'name': 'adam'},
-    r"Unknown optimizer\.name 'adam'; did you mean 'adamw'\? There are: adamw, sgd",
-  ),
-  (
-    {'schedule': 'cosin'},
-    r"Unknown optimizer\.schedule 'cosin'; did you mean 'cosine'\? There are: ",
-  ),
-  ({'learning_rate': -1e-3}, r'learning_rate must be at least 0 and finite, but got -0\.001'),
-  ({'learning_rate': math.nan}, r'learning_rate must be at least 0 and finite, but got nan'),
-  ({'learning_rate': math.inf}, r'learning_rate must be at least 0 and finite, but got inf'),
-  ({'final_fraction': -0.1}, r'final_fraction must be at least 0 and finite, but got -0\.1'),
-  ({'weight_decay': math.nan}, r'weight_decay must be at least 0 and finite, but got nan'),
-  ({'weight_decay': -1.0}, r'weight_decay must be at least 0 and finite, but got -1\.0'),
-  ({'b1': 1.0}, r'b1 must be in \[0, 1\), but got 1\.0'),
-  ({'b2': -0.1}, r'b2 must be in \[0, 1\), but got -0\.1'),
-  ({'b2': math.nan}, r'b2 must be in \[0, 1\), but got nan'),
+  ({'name': 'adam'}, r"name must be one of 'adamw', 'sgd', but got 'adam'; did you mean 'adamw'\?"),
+  ({'schedule': 'cosin'}, r"schedule must be .* but got 'cosin'; did you mean 'cosine'\?"),
+  ({'learning_rate': -1e-3}, rf'optimizer\.learning_rate {FINITE} -0\.001'),
+  ({'learning_rate': math.nan}, f'learning_rate {FINITE} nan'),
+  ({'learning_rate': math.inf}, f'learning_rate {FINITE} inf'),
+  ({'final_fraction': -0.1}, rf'final_fraction {FINITE} -0\.1'),
+  ({'weight_decay': math.nan}, f'weight_decay {FINITE} nan'),
+  ({'weight_decay': -1.0}, rf'weight_decay {FINITE} -1\.0'),
+  ({'b1': 1.0}, rf'optimizer\.b1 {SHARE}, but got 1\.0'),
+  ({'b1': 2}, f'optimizer.b1 {SHARE}, but got 2'),
+  ({'b2': -0.1}, rf'b2 {SHARE}, but got -0\.1'),
+  ({'b2': math.nan}, f'b2 {SHARE}, but got nan'),
   ({'momentum': 0.9}, r'momentum is for sgd; adamw has b1 and b2, but got 0\.9'),
-  ({'name': 'sgd', 'momentum': 1.0}, r'momentum must be in \[0, 1\), but got 1\.0'),
-  ({'clip_norm': 0.0}, r'clip_norm must be positive, or None, but got 0\.0'),
-  ({'clip_value': -1.0}, r'clip_value must be positive, or None, but got -1\.0'),
-  ({'clip_value': math.nan}, r'clip_value must be positive, or None, but got nan'),
-  ({'warmup_steps': 40}, r'warmup_steps must be in \[0, 40\), but got 40'),
-  ({'warmup_steps': -1}, r'warmup_steps must be in \[0, 40\), but got -1'),
+  ({'name': 'sgd', 'momentum': 1.0}, rf'momentum {SHARE}, or None, but got 1\.0'),
+  ({'clip_norm': 0.0}, r'clip_norm must be a number above 0, or None, but got 0\.0'),
+  ({'clip_value': -1.0}, r'clip_value must be a number above 0, or None, but got -1\.0'),
+  ({'clip_value': math.nan}, r'clip_value must be a number above 0, or None, but got nan'),
+  ({'warmup_steps': 40}, r'warmup_steps must be below steps, which are 40, but got 40'),
+  ({'warmup_steps': -1}, r'warmup_steps must be a whole number of at least 0 .* but got -1'),
   (
     {'schedule': 'vaswani', 'warmup_steps': 0},
     r"'vaswani' needs warmup_steps of at least 1.*got 0",

@@ -23,9 +23,32 @@ WRONG = [
   ({'mesh.data': 3}, ValueError, 'batch_size must be a multiple of 3'),
   ({'mesh.data': 64}, ValueError, 'needs 64 devices, but there are 8'),
   ({'mesh.tensor': 8}, ValueError, 'cannot be divided over 8 devices of the tensor axis'),
-  ({'optimizer.warmup_steps': 12}, ValueError, r'warmup_steps must be in \[0, 12\)'),
-  ({'log_every': 0}, ValueError, 'log_every must be at least 1'),
-  ({'model.window': 0}, ValueError, 'window must be at least 1'),
+  ({'optimizer.warmup_steps': 12}, ValueError, 'warmup_steps must be below steps, which are 12'),
+  ({'log_every': 0}, ValueError, 'log_every must be a whole number of at least 1 .* but got 0'),
+  ({'model.window': 0}, ValueError, r'model\.window must be a whole number of at least 1'),
+  ({'task.length': 0}, ValueError, r'task\.length must be a whole number of at least 1'),
+  ({'model.width': 0}, ValueError, r'model\.width must be a whole number of at least 1'),
+  ({'model.num_heads': 0}, ValueError, r'model\.num_heads must be a whole number of at least 1'),
+  (
+    {'seed': 2**32},
+    ValueError,
+    r'seed must be .* of at least 0 and below 2\^31, but got 4294967296',
+  ),
+  ({'task.sample_length': 0}, ValueError, r'task\.sample_length must be .* from 1 to 100,000'),
+  ({'task.sample_length': -1}, ValueError, r'sample_length must be .*, but got -1\.'),
+  ({'task.sample_length': 10**8}, ValueError, r'sample_length must be .*, but got 100000000\.'),
+  ({'model.causal': False}, ValueError, r'A language model must be causal.* model\.causal=False'),
+  ({'optimizer.b1': 2}, ValueError, r'optimizer\.b1 must be a number of at least 0 and below 1'),
+  ({'optimizer.clip_norm': 0}, ValueError, r'optimizer\.clip_norm must be a number above 0'),
+  ({'model.activation': 'one_hot'}, ValueError, "turn an array into another .* got 'one_hot'"),
+  ({'model.activation': 'gelo'}, ValueError, "name in jax.nn, but got 'gelo'; did you mean 'gelu'"),
+  ({'model.norm': 'Linear'}, ValueError, r"model\.norm must be one of .* but got 'Linear'"),
+  ({'model.width': 2**30}, ValueError, 'should fit into the .* GB of a device'),
+  (
+    {'task.prompt': 'a\udcff'},
+    ValueError,
+    r"task\.prompt must be Unicode text, but got 'a\\udcff'",
+  ),
 ]
 
 
@@ -79,18 +102,19 @@ def test_a_loss_that_is_no_number_stops_the_run(tmp_path):
 
 
 @pytest.mark.parametrize(
-  ('flag', 'message'),
+  ('flag', 'status', 'message'),
   [
-    ('--config.schme=rope', 'schme'),
-    ('--config.steps=many', 'many'),
-    ('--config=configs/nowhere.py', 'nowhere'),
-    ('--config.scheme=ropee', "did you mean 'rope'"),
+    ('--config.schme=rope', 2, "The config has no key 'schme'; did you mean 'scheme'?"),
+    ('--config.steps=many', 2, "--config.steps must be a whole number, but got 'many'."),
+    ('--config=configs/nowhere.py', 1, "but got 'configs/nowhere.py'."),
+    ('--config.scheme=ropee', 1, "did you mean 'rope'"),
   ],
 )
-def test_the_command_line_says_one_sentence_and_no_traceback(tmp_path, flag, message):
+def test_the_command_line_says_one_sentence_and_no_traceback(tmp_path, flag, status, message):
   process = start(tmp_path / 'run', tmp_path / 'cache', flag)
   error = process.communicate(timeout=120)[1]
-  assert process.returncode != 0
+  assert process.returncode == status
   assert message in error
-  assert 'Traceback' not in error
+  assert error.startswith('train.py: error: ')
+  assert error.count('\n') == 1
   assert not (tmp_path / 'run').exists()

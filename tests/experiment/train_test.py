@@ -1,21 +1,28 @@
 """train.py as people run it: it learns, on one device and on many."""
 
+import contextlib
 import functools
+import io
 import json
 from pathlib import Path
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from flax import nnx
+from matplotlib import cbook
 from matplotlib.figure import Figure
 from ml_collections import ConfigDict
 
 import posjax
 from configs import algorithmic
 from posjax.experiment import sharding
+from posjax.experiment.run import ask_examples
+from posjax.experiment.tasks import Ask, Example
 from tests.experiment.runs import losses, small
-from train import setup, train
+from train import Result, setup, train
 
 slow = functools.partial(pytest.param, marks=pytest.mark.slow)
 
@@ -39,14 +46,65 @@ def test_a_run_learns_and_returns_all_that_it_learned(tmp_path, capsys):
   assert np.isfinite(result.model(tokens, jnp.arange(4))).all()
 
 
-def test_the_held_out_curve_of_the_picture_ends_with_the_final_score(tmp_path, monkeypatch):
-  drawn = []
-  monkeypatch.setattr(Figure, 'savefig', lambda figure, *args, **options: drawn.append(figure))
-  result = train(small(), tmp_path)
-  curves = {line.get_label(): line.get_xydata() for line in drawn[0].axes[0].get_lines()}
+class Undrawn(NamedTuple):
+  """A run on a path that looks like markup and like a formula, whose picture cannot be saved."""
+
+  result: Result
+  figure: Figure
+  stored: dict  # results.json when the picture was to be saved
+  shown: str
+  title: str
+
+
+@pytest.fixture(scope='module')
+def undrawn(tmp_path_factory):
+  folder = tmp_path_factory.mktemp('undrawn')
+  path = folder / '$_$[' / 'b]$x.txt'  # '[/b]' would close a style of rich
+  path.parent.mkdir()
+  path.write_text('the old bar is a new bar\n' * 2000)
+  found = []
+
+  def fail(figure, *args, **options):
+    found.extend([figure, json.loads((folder / 'run' / 'results.json').read_text())])
+    raise RuntimeError('no\npicture')
+
+  config = small(**{'task.data': f'file:{path}', 'task.prompt': '[/b] $_$ [bold]'})
+  with pytest.MonkeyPatch.context() as patch, contextlib.redirect_stdout(io.StringIO()) as shown:
+    patch.setattr(Figure, 'savefig', fail)
+    result = train(config, folder / 'run')
+  return Undrawn(result, *found, shown.getvalue(), f'alibi: file:{path}')
+
+
+def test_the_held_out_curve_of_the_picture_ends_with_the_final_score(undrawn):
+  result = undrawn.result
+  curves = {line.get_label(): line.get_xydata() for line in undrawn.figure.axes[0].get_lines()}
   evaluated = [row['eval_loss'] for row in result.history if 'eval_loss' in row]
   expected = [(6, evaluated[0]), (12, result.scores['length 32'].values['loss'])]
   np.testing.assert_allclose(curves['length 32'], expected)
+
+
+def test_a_picture_that_fails_loses_nothing(undrawn):
+  for name, score in undrawn.result.scores.items():
+    assert undrawn.stored['scores'][name]['loss'] == score.values['loss']
+  assert undrawn.stored['sample'] == undrawn.result.sample
+  assert 'report.png could not be drawn: no picture\n' in undrawn.shown
+
+
+def test_what_looks_like_markup_or_a_formula_is_text_in_pictures_and_tables(undrawn):
+  assert not cbook.is_math_text(undrawn.figure.get_suptitle())
+  assert undrawn.figure.get_suptitle().replace('\\$', '$') == undrawn.title
+  table = undrawn.shown[undrawn.shown.index('alibi: file:') :]
+  assert table.replace('\n', '').startswith(undrawn.title)  # wrapped at the width of a table
+  assert undrawn.result.sample.startswith('[/b] $_$ [bold]')
+  assert undrawn.result.sample in undrawn.shown
+
+
+def test_a_sample_that_fails_is_told_in_its_place():
+  def fail(model, texts, key):
+    raise RuntimeError('RESOURCE_EXHAUSTED: out of\nmemory')
+
+  said = ask_examples(Ask(fail, (Example('a'),)), nnx.Linear(1, 1, rngs=nnx.Rngs(0)), 0)
+  assert said == '(no answer to the examples: RESOURCE_EXHAUSTED: out of memory)'
 
 
 def test_beyond_a_learned_table_there_is_a_word_and_no_crash(tmp_path, capsys):

@@ -18,6 +18,7 @@ import jax
 from absl import app, flags
 from ml_collections import ConfigDict, config_flags
 
+from posjax.experiment import settings
 from posjax.experiment.compare import page, plots, results
 from posjax.experiment.compare.grid import Cell, cells, read_axis, read_schemes
 from posjax.experiment.compare.pool import Ended, run_all
@@ -73,7 +74,8 @@ def plan(config: ConfigDict, folder: Path, values: flags.FlagValues) -> Plan:
   if baseline not in schemes:
     raise ValueError(f'--baseline must be one of {", ".join(schemes)}, but got {baseline}.')
   config = config.copy_and_resolve_references()
-  rules = Rules(**config.compare).check()  # of the report, not of any run
+  settings.check(config)
+  rules = Rules(**config.compare)  # of the report, not of any run
   with config.unlocked():
     del config['compare']
   axes = [read_axis(axis, config) for axis in values.axes]

@@ -9,6 +9,7 @@ from posjax.experiment.compare.lines import Line, judged
 from posjax.experiment.compare.statistics import Interval
 from posjax.experiment.compare.summary import Judged, Row, Summary
 from posjax.experiment.compare.table import costs
+from posjax.experiment.plain import in_picture
 
 STYLES = ('-', '--', ':', '-.')  # for more schemes than colours
 MARKERS = 'osD^'
@@ -108,7 +109,7 @@ def _lengths(summary: Summary):
       axes.set_xlim(lengths[0] / 1.2, lengths[-1] * 1.2)  # one length alone has no width
       axes.set_xticks(lengths, [str(length) for length in lengths])
       axes.set(xlabel='length')
-    axes.set(title=panel, ylabel=summary.unit)
+    axes.set(title=in_picture(panel), ylabel=in_picture(summary.unit))
     _limit(axes, summary)
   told = 'by length (dashed line: trained; bands: 95 %)' if lengths else 'by evaluation'
   _finish(figure, told)
@@ -129,7 +130,7 @@ def _length_curve(
   if not points:
     return
   x, y = [length for length, _ in points], [value for _, value in points]
-  axes.plot(x, [value.mean for value in y], 'o', ms=4, label=row.scheme, **style)
+  axes.plot(x, [value.mean for value in y], 'o', ms=4, label=in_picture(row.scheme), **style)
   if style['ls'] and not any(math.isnan(value.low) for value in y):
     low, high = [value.low for value in y], [value.high for value in y]
     axes.fill_between(x, low, high, color=style['color'], alpha=0.12, lw=0)
@@ -145,9 +146,10 @@ def _steps(summary: Summary):
       if points:
         step, mean, least, most = zip(*points, strict=True)
         style = styles[row.scheme]
-        axes.plot(step, mean, label=row.scheme, **style)
+        axes.plot(step, mean, label=in_picture(row.scheme), **style)
         axes.fill_between(step, least, most, color=style['color'], alpha=0.12, lw=0)
-    axes.set(title=panel, xlabel='step', ylabel=', '.join(sorted(units)), yscale='log')
+    unit = in_picture(', '.join(sorted(units)))
+    axes.set(title=in_picture(panel), xlabel='step', ylabel=unit, yscale='log')
   _finish(figure, 'training (bands: all seeds)')
   return figure
 
@@ -164,7 +166,7 @@ def _cost(summary: Summary):
       axes.set(xlabel=label)
       axes.locator_params(axis='x', nbins=4)
       _limit(axes, summary)
-    line[0].set(title=panel, ylabel=summary.unit)
+    line[0].set(title=in_picture(panel), ylabel=in_picture(summary.unit))
   _finish(figure, 'unseen')
   return figure
 
@@ -176,7 +178,8 @@ def _point(axes, row: Row, name: str, scale: float, style: dict) -> None:
   x, mean = cost[name] / scale, row.unseen.mean
   half = 0.0 if math.isnan(row.unseen.low) else row.unseen.high - mean
   marker = MARKERS[STYLES.index(style['ls'])]
-  axes.errorbar(x, mean, yerr=half, fmt=marker, label=row.scheme, color=style['color'], capsize=3)
+  style = {'fmt': marker, 'label': in_picture(row.scheme), 'color': style['color']}
+  axes.errorbar(x, mean, yerr=half, capsize=3, **style)
 
 
 def _finish(figure, title: str) -> None:

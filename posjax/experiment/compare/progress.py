@@ -11,6 +11,7 @@ from posjax.experiment.compare.cell import steps_done
 from posjax.experiment.compare.grid import Cell
 from posjax.experiment.compare.lines import headline, judged, label
 from posjax.experiment.compare.pool import Ended
+from posjax.experiment.plain import console
 
 
 class Grid:
@@ -30,7 +31,10 @@ class Grid:
     self.given = {cell.id: self._steps(cell) for cell in cells}
     self.done, self.begun = 0, time.monotonic()
     self.bar = Progress(
-      TextColumn('{task.description}'), BarColumn(), TextColumn('{task.fields[state]}')
+      TextColumn('{task.description}'),
+      BarColumn(),
+      TextColumn('{task.fields[state]}', markup=False),
+      console=console(),
     )
     self.task = self.bar.add_task('comparing', total=max(self.total, 1), state='starting')
     self.lively = self.bar.console.is_terminal
@@ -72,7 +76,7 @@ class Grid:
 
   def say(self, line: str) -> None:
     """Prints a line above the bar."""
-    self.bar.console.print(line, highlight=False, markup=False, soft_wrap=True)
+    self.bar.console.print(line, soft_wrap=True)
 
   def _now(self, running: Sequence[Cell]) -> int:
     going = sum(self._steps(cell) for cell in running if cell.id in self.left)

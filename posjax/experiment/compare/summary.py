@@ -2,15 +2,19 @@
 
 import functools
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 from ml_collections import ConfigDict
 
+from posjax.experiment.checks import Range, check_section, keys_of
 from posjax.experiment.compare.grid import Cell
 from posjax.experiment.compare.lines import Line, headline, judged, label
 from posjax.experiment.compare.statistics import Interval, interval, verdict
 
 OLDER = {'answers': 'accuracy', 'tokens': 'token_accuracy'}  # what configs call two metrics
+
+
+Portion = Annotated[float, Range(above=0, most=1)]
 
 
 class Rules(NamedTuple):
@@ -28,18 +32,17 @@ class Rules(NamedTuple):
   """
 
   quality: str
-  learned_accuracy: float
-  learned_share: float
+  learned_accuracy: Portion
+  learned_share: Portion
 
   def check(self) -> 'Rules':
     """Returns these rules, once each of them is in its range.
 
     Raises:
+      TypeError: if one has another type.
       ValueError: if one is out of its range.
     """
-    for name in ('learned_accuracy', 'learned_share'):
-      if not 0 < getattr(self, name) <= 1:
-        raise ValueError(f'compare.{name} must be in (0, 1], but got {getattr(self, name)}.')
+    check_section('compare', self._asdict(), keys_of(Rules))
     return self
 
 

@@ -3,12 +3,11 @@
 import math
 from collections.abc import Mapping
 
-from rich.console import Console
-from rich.markup import escape
 from rich.table import Table
 
 from posjax.experiment.compare.statistics import LEVEL, Interval
 from posjax.experiment.compare.summary import Row, Summary
+from posjax.experiment.plain import console
 
 
 def shown(value: Interval | None, signed: bool = False) -> str:
@@ -28,16 +27,16 @@ def _digits(value: Interval) -> int:
 
 def print_tables(summary: Summary) -> None:
   """Prints quality and verdicts, quality by length, costs, and what went wrong."""
-  console = Console()
-  if not console.is_terminal:
-    console = Console(width=200)  # a file has no width, and a cut table no use
+  terminal = console()
+  if not terminal.is_terminal:
+    terminal = console(width=200)  # a file has no width, and a cut table no use
   for table in (_quality(summary), _evaluations(summary), _costs(summary)):
-    console.print(table)
+    terminal.print(table)
   for line in captions(summary):
-    console.print(line, markup=False, highlight=False)
+    terminal.print(line)
   for row in summary.rows:
     for seed, error in row.failed.items():
-      console.print(f'failed: {row.label}, seed {seed}: {error}', markup=False, highlight=False)
+      terminal.print(f'failed: {row.label}, seed {seed}: {error}')
 
 
 def captions(summary: Summary) -> list[str]:
@@ -83,19 +82,19 @@ def _named(title: str, summary: Summary) -> tuple[Table, list[str]]:
 def _quality(summary: Summary) -> Table:
   table, axes = _named(f'Quality: {summary.unit}', summary)
   for name in ('learned', 'trained', 'unseen', f'minus {summary.baseline}', 'verdict'):
-    table.add_column(escape(name), justify='right')
+    table.add_column(name, justify='right')
   table.add_column('')
   for row in summary.rows:
     base = row.scheme == summary.baseline
     table.add_row(
-      escape(row.label if not axes else row.scheme),
-      *(escape(str(row.axes[key])) for key in axes),
+      row.label if not axes else row.scheme,
+      *(str(row.axes[key]) for key in axes),
       seeds(row),
-      escape(shown(row.trained)),
-      escape(shown(row.unseen)),
-      'baseline' if base else escape(shown(row.difference, signed=True)),
+      shown(row.trained),
+      shown(row.unseen),
+      'baseline' if base else shown(row.difference, signed=True),
       row.verdict or '-',
-      escape(row.note[:80]),
+      row.note[:80],
     )
   return table
 
@@ -103,12 +102,12 @@ def _quality(summary: Summary) -> Table:
 def _evaluations(summary: Summary) -> Table:
   table, axes = _named('By length or evaluation', summary)
   for heading in summary.evaluations.values():
-    table.add_column(escape(heading), justify='right')
+    table.add_column(heading, justify='right')
   for row in summary.rows:
     table.add_row(
-      escape(row.scheme),
-      *(escape(str(row.axes[key])) for key in axes),
-      *(escape(shown(row.by_evaluation.get(name))) for name in summary.evaluations),
+      row.scheme,
+      *(str(row.axes[key]) for key in axes),
+      *(shown(row.by_evaluation.get(name)) for name in summary.evaluations),
     )
   return table
 
@@ -127,5 +126,5 @@ def _costs(summary: Summary) -> Table:
         f'{cost["tokens_per_second"]:,.0f}',
         f'{cost["seconds"]:,.0f}',
       ]
-    table.add_row(escape(row.scheme), *(escape(str(row.axes[key])) for key in axes), *numbers)
+    table.add_row(row.scheme, *(str(row.axes[key]) for key in axes), *numbers)
   return table

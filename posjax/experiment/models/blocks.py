@@ -18,7 +18,7 @@ from flax import nnx
 from jaxtyping import Array, Float, Inexact, Int
 
 from posjax.experiment.models.embedding import Embedded
-from posjax.experiment.models.layer_sets import COMPLEX, REAL, LayerSet, dropout, named
+from posjax.experiment.models.layer_sets import COMPLEX, REAL, LayerSet, activation_named, dropout
 from posjax.experiment.models.past import remembered
 from posjax.layers.cache import Cache
 from posjax.layers.tokens import Tokens
@@ -59,7 +59,7 @@ class FeedForward(nnx.Module):
     if gated and layer_set is COMPLEX:
       raise ValueError('A complex feed-forward layer has no gate, but got gated=True.')
     self.layer_set = layer_set
-    self.activation = named(jax.nn, activation, 'activation')
+    self.activation = activation_named(activation)
     self.up = layer_set.dense(width, ff_width, rngs=rngs)
     self.gate = layer_set.dense(width, ff_width, rngs=rngs) if gated else None
     self.down = layer_set.dense(ff_width, width, rngs=rngs)

@@ -6,13 +6,14 @@ side by side.
 """
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Annotated, Any, Literal
 
 import jax
 import numpy as np
 from flax import nnx
 from jaxtyping import Array, Float, Int
 
+from posjax.experiment.checks import Count, Keys, OneOf, Share, keys_of
 from posjax.experiment.models import encoders
 from posjax.experiment.models import pooling as pool
 from posjax.experiment.models.embedding import Embedding, make_dims
@@ -50,11 +51,11 @@ class Classifier(nnx.Module):
     labels: int,
     scheme: Scheme | Sequence[Scheme],
     *,
-    encoder: str,
-    width: int,
-    num_heads: int = 1,
-    pooling: str = 'mean',
-    dropout_rate: float = 0.0,
+    encoder: Annotated[str, OneOf(encoders.names)],
+    width: Count,
+    num_heads: Count = 1,
+    pooling: Literal['mean', 'max', 'last'] = 'mean',
+    dropout_rate: Share = 0.0,
     vectors: np.ndarray | None = None,
     rngs: nnx.Rngs,
     **options: Any,
@@ -94,3 +95,13 @@ class Classifier(nnx.Module):
     encoded = self.encoder(embedded._replace(x=x), train_key=keys[1])
     features = self.encoder.after_pooling(pool.pool(self.pooling, encoded))
     return self.readout(real_parts(dropout(features, self.dropout_rate, keys[2])))
+
+
+def classifier_keys() -> Keys:
+  """The keys of `config.model` that a `Classifier` takes, those of every encoder among them.
+
+  One that the chosen encoder needs, and that the config has not, is told by the encoder.
+  """
+  own = keys_of(Classifier, without=('vocab', 'labels', 'scheme', 'vectors', 'rngs', 'options'))
+  options = {name: key._replace(required=False) for name, key in encoders.option_keys().items()}
+  return Keys({**options, **own.known})

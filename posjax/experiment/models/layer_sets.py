@@ -4,8 +4,9 @@ Blocks and encoders take the set as an argument, so that each is written once an
 its embeddings are. Real layers are Flax's, complex ones those of `complex_layers`.
 """
 
+import functools
 from collections.abc import Callable, Iterable
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -13,8 +14,12 @@ from flax import nnx
 from jaxtyping import Array, Float, Inexact
 
 from posjax import nnx as adapter
+from posjax.experiment.checks import check_value
 from posjax.experiment.models import complex_layers
+from posjax.experiment.names import nearest
 from posjax.scheme import Dims, PRNGKey, Scheme, declares
+
+Norm = Literal['LayerNorm', 'RMSNorm', 'BatchNorm']
 
 
 class LayerSet(NamedTuple):
@@ -46,16 +51,37 @@ class LayerSet(NamedTuple):
   dtype: Callable[[Any], Any]
 
 
-def named(module: Any, name: str, what: str) -> Any:
-  """The function or class of that name in a module, for configs, which can only hold names.
+def activation_named(name: str) -> Callable[[Array], Array]:
+  """The activation of that name in jax.nn, for configs, which can only hold names.
 
   Raises:
-    ValueError: if there is none.
+    ValueError: if there is none of that name, or it does not turn an array into one of its shape.
   """
-  found = getattr(module, name, None)
-  if not callable(found):
-    raise ValueError(f'The {what} must be a name in {module.__name__}, but got {name!r}.')
-  return found
+  if not (name.isidentifier() and callable(getattr(jax.nn, name, None))):
+    near = nearest(name, [each for each in dir(jax.nn) if _is_activation(each)])
+    hint = f'; did you mean {near!r}?' if near else '.'
+    raise ValueError(f'model.activation must be a name in jax.nn, but got {name!r}{hint}')
+  if not _is_activation(name):
+    raise ValueError(
+      'model.activation must turn an array into another of its shape, but got '
+      f"'{name}', which does not."
+    )
+  return getattr(jax.nn, name)
+
+
+@functools.cache
+def _is_activation(name: str) -> bool:
+  function, x = getattr(jax.nn, name), jax.ShapeDtypeStruct((2, 3), jnp.float32)
+  try:
+    y = jax.eval_shape(function, x)
+  except Exception:  # whatever it needs in place of an array
+    return False
+  return getattr(y, 'shape', None) == x.shape and y.dtype == x.dtype
+
+
+def _norm(name: str) -> Callable[..., nnx.Module]:
+  check_value('model.norm', Norm, name)
+  return getattr(nnx, name)
 
 
 def _complex_norm(name: str) -> Callable[..., nnx.Module]:
@@ -69,7 +95,7 @@ REAL = LayerSet(
   conv=lambda width, out_width, kernel_size, *, rngs: nnx.Conv(
     width, out_width, (kernel_size,), padding='VALID', rngs=rngs
   ),
-  norm=lambda name: named(nnx, name, 'norm'),
+  norm=_norm,
   attention=adapter.Attention,
   rnn=nnx.SimpleCell,
   lstm=nnx.OptimizedLSTMCell,  # nnx.LSTMCell with its gates in one product: the same, faster

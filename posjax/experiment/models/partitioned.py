@@ -10,12 +10,11 @@ of the authors' code, whose halves of a head are equal, and whose feed-forward g
 the model half of its width.
 """
 
-import jax
 import jax.numpy as jnp
 from flax import nnx
 from jaxtyping import Array, Bool, Float, Int, Num
 
-from posjax.experiment.models.layer_sets import named
+from posjax.experiment.models.layer_sets import activation_named
 from posjax.layers import arguments, parameters
 from posjax.layers import layer as layers
 from posjax.layers.tokens import Heads, Tokens
@@ -64,7 +63,7 @@ class PartitionedFeedForward(nnx.Module):
     rngs: nnx.Rngs,
   ):
     halves, hidden = (width - position_width, position_width), (_half(ff_width),) * 2
-    self.activation = named(jax.nn, activation, 'activation')
+    self.activation = activation_named(activation)
     self.up = PartitionedLinear(halves, hidden, rngs=rngs)
     self.down = PartitionedLinear(hidden, halves, rngs=rngs)
 

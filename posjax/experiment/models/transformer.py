@@ -17,9 +17,10 @@ import jax.numpy as jnp
 from flax import nnx
 from jaxtyping import Array, Float, Inexact, Int
 
+from posjax.experiment.checks import Count, Keys, Layers, Share, keys_of
 from posjax.experiment.models.blocks import Layer, Memory, Stack
 from posjax.experiment.models.embedding import Embedded, Embedding, make_dims
-from posjax.experiment.models.layer_sets import dropout, layer_set_of
+from posjax.experiment.models.layer_sets import Norm, dropout, layer_set_of
 from posjax.layers.cache import Cache
 from posjax.scheme import Ids, PRNGKey, Scheme
 
@@ -58,22 +59,22 @@ class Transformer(nnx.Module):
     vocab: int,
     scheme: Scheme | Sequence[Scheme],
     *,
-    num_layers: int,
-    width: int,
-    num_heads: int,
-    num_kv_heads: int | None = None,
-    ff_width: int | None = None,
+    num_layers: Layers,
+    width: Count,
+    num_heads: Count,
+    num_kv_heads: Count | None = None,
+    ff_width: Count | None = None,
     causal: bool = True,
     cross: bool = False,
-    window: int | Sequence[int | None] | None = None,
-    norm: str = 'LayerNorm',
+    window: Count | Sequence[Count | None] | None = None,
+    norm: Norm = 'LayerNorm',
     pre_norm: bool = True,
     activation: str = 'gelu',
     gated: bool = False,
-    dropout_rate: float = 0.0,
+    dropout_rate: Share = 0.0,
     tied: bool = True,
     remat: bool = False,
-    unroll: int = 1,
+    unroll: Count = 1,
     rngs: nnx.Rngs,
   ):
     pattern = _pattern(scheme, window)
@@ -181,6 +182,11 @@ class Transformer(nnx.Module):
   def _logits(self, x):
     x = jnp.abs(x) if jnp.iscomplexobj(x) else x
     return self.embed.attend(x) if self.readout is None else self.readout(x)
+
+
+def transformer_keys() -> Keys:
+  """The keys of `config.model` that a `Transformer` takes."""
+  return keys_of(Transformer, without=('vocab', 'scheme', 'cross', 'rngs'))
 
 
 class EncoderDecoder(nnx.Module):

@@ -16,18 +16,19 @@ first wrong token ends both.
 
 import functools
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from posjax.experiment import losses, metrics
+from posjax.experiment.checks import Count, Section, Seed, Whole
 from posjax.experiment.data import questions
 from posjax.experiment.data.questions import Questions, synthetic
 from posjax.experiment.data.questions.framing import BOS, DECODER, ENCODER, EOS, MARKS, PAD, SEP
 from posjax.experiment.generate import generate
-from posjax.experiment.models.transformer import Transformer
+from posjax.experiment.models.transformer import Transformer, transformer_keys
 from posjax.experiment.tasks import (
   Answer,
   Arrays,
@@ -46,16 +47,16 @@ UNIT = Unit('nats per answer token')
 
 def task(
   scheme: Scheme | Sequence[Scheme],
-  model: Mapping[str, Any],
+  model: Annotated[Mapping[str, Any], Section(transformer_keys)],
   *,
-  seed: int,
-  batch_size: int,
+  seed: Seed,
+  batch_size: Count,
   data: str,
-  shortest: int | None,
-  longest: int,
-  eval_factors: Sequence[int],
-  eval_examples: int,
-  eval_lengths: Sequence[int] = (),
+  shortest: Whole | None,
+  longest: Whole,
+  eval_factors: Sequence[Count],
+  eval_examples: Count,
+  eval_lengths: Sequence[Whole] = (),
   greedy: bool = False,
 ) -> Task:
   """A decoder, or an encoder, on one algorithm.
@@ -84,8 +85,6 @@ def task(
   causal = model.get('causal', True)
   if greedy and not causal:
     raise ValueError('An encoder says all at once: greedy needs a causal model.')
-  if eval_examples < 1:
-    raise ValueError(f'eval_examples must be at least 1, but got {eval_examples}.')
   asked = questions.read(
     data,
     DECODER if causal else ENCODER,

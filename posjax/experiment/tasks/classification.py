@@ -7,7 +7,7 @@ and the loss, nats a text, of the evaluation 'held out'. Whether a model has lea
 
 import functools
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -16,28 +16,30 @@ from flax import nnx
 from rich.text import Text
 
 from posjax.experiment import metrics
+from posjax.experiment.checks import Count, Section, Seed, Whole
 from posjax.experiment.data import labelled, words
 from posjax.experiment.data import vectors as word_vectors
 from posjax.experiment.data.labelled import Example as Labelled
 from posjax.experiment.data.labelled import bucketed
 from posjax.experiment.losses import Losses, cross_entropy
-from posjax.experiment.models.classifier import Classifier
+from posjax.experiment.models.classifier import Classifier, classifier_keys
+from posjax.experiment.plain import in_picture
 from posjax.experiment.tasks import Answer, Ask, Batch, Evaluation, Example, Task, Unit
 from posjax.scheme import PRNGKey, Scheme
 
 
 def task(
   scheme: Scheme | Sequence[Scheme],
-  model: Mapping[str, Any],
+  model: Annotated[Mapping[str, Any], Section(classifier_keys)],
   *,
-  seed: int,
-  batch_size: int,
+  seed: Seed,
+  batch_size: Count,
   data: str,
-  folds: int,
-  fold: int,
-  widths: Sequence[int],
+  folds: Whole,
+  fold: Whole,
+  widths: Sequence[Count],
   cut: bool,
-  min_count: int,
+  min_count: Count,
   vectors: str | None,
 ) -> Task:
   """A classifier of texts.
@@ -194,7 +196,9 @@ def _told(labels: Sequence[str], probabilities: Sequence[float]) -> Answer:
 
   def draw(figure) -> None:
     axes = figure.subplots()
-    axes.barh([label for _, label in best], [100 * probability for probability, _ in best])
+    axes.barh(
+      [in_picture(label) for _, label in best], [100 * probability for probability, _ in best]
+    )
     axes.invert_yaxis()
     axes.set(xlabel='probability, %', xlim=(0, 100))
 

@@ -19,7 +19,7 @@ Evaluations are called 'length 256' and, with a window, 'length 256, windowed'.
 import functools
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
+from typing import Annotated, Any, Literal
 
 import jax
 import jax.numpy as jnp
@@ -29,40 +29,42 @@ from rich.text import Text
 
 import posjax
 from posjax.experiment import losses, metrics, recurrence
+from posjax.experiment.checks import Count, Range, Section, Seed, Whole
 from posjax.experiment.data.text.corpus import Corpus, held_out_windows, named, read
 from posjax.experiment.data.text.pipeline import batches
 from posjax.experiment.data.text.streams import join
 from posjax.experiment.data.text.vocabulary import Vocabulary
 from posjax.experiment.generate import generate
 from posjax.experiment.models.recurrent import RecurrentTransformer
-from posjax.experiment.models.transformer import Transformer
+from posjax.experiment.models.transformer import Transformer, transformer_keys
 from posjax.experiment.tasks import Answer, Ask, Batch, Evaluation, Example, Metric, Task, Unit
 from posjax.scheme import Scheme
 
 Stored = Mapping[str, Any]
+SampleLength = Annotated[int, Range(1, 100_000)]
 BIT = 1 / math.log(2)  # nats to bits
 UNITS = {'byte': Unit('bits per byte', BIT), 'character': Unit('bits per character', BIT)}
 
 
 def task(
   scheme: Scheme | Sequence[Scheme],
-  model: Mapping[str, Any],
+  model: Annotated[Mapping[str, Any], Section(transformer_keys)],
   *,
-  seed: int,
-  batch_size: int,
+  seed: Seed,
+  batch_size: Count,
   data: str,
-  length: int,
-  eval_factors: Sequence[int],
-  eval_tokens: int,
+  length: Count,
+  eval_factors: Sequence[Count],
+  eval_tokens: Count,
   prompt: str,
-  sample_length: int,
+  sample_length: SampleLength,
   eval_window: bool = False,
-  tokens: str = 'bytes',
-  vocab_size: int | None = None,
+  tokens: Literal['bytes', 'characters', 'words', 'sentencepiece'] = 'bytes',
+  vocab_size: Count | None = None,
   vocabulary: Stored | None = None,
-  memory: int = 0,
-  eval_lengths: Sequence[int] = (),
-  eval_segment: int | None = None,
+  memory: Whole = 0,
+  eval_lengths: Sequence[Count] = (),
+  eval_segment: Count | None = None,
   eval_scheme: str | None = None,
 ) -> Task:
   """A decoder on text.
@@ -78,7 +80,7 @@ def task(
     eval_tokens: held-out tokens to score: the same ones at each length, with more or less context.
       Where there are not so many, all that fill whole windows of the longest length.
     prompt: what the sample continues.
-    sample_length: tokens to say.
+    sample_length: tokens to say; the model holds the keys and values of all of them at once.
     eval_window: whether to score each length with a sliding window of `length` tokens as well.
     tokens: 'bytes', 'characters', 'words' or 'sentencepiece'.
     vocab_size: how many tokens there are, as in `data.vocabulary.learn`.
@@ -94,6 +96,11 @@ def task(
     ValueError: if a number is out of range, the text is too short for an evaluation length, or it
       holds what has no token; the message says where.
   """
+  if not model.get('causal', True):
+    raise ValueError(
+      'A language model must be causal, so that no token sees the one that it is to predict, but '
+      'got model.causal=False.'
+    )
   if eval_window and model.get('window') is not None:
     raise ValueError(
       'eval_window compares with a sliding window, so model.window must be None, but got '

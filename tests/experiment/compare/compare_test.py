@@ -192,15 +192,15 @@ def test_a_second_command_in_one_folder_is_refused_and_the_first_is_saved_when_s
 
 
 WRONG = [
-  (['--schemes=none,ropee'], "Unknown scheme 'ropee'; did you mean 'rope'"),
-  (['--schemes=none', '--axes=model.num_layer=1,2'], "did you mean 'model.num_layers'"),
-  (['--schemes=none', '--config.stepz=1'], 'stepz'),
+  (['--schemes=none,ropee'], 1, "Unknown scheme 'ropee'; did you mean 'rope'"),
+  (['--schemes=none', '--axes=model.num_layer=1,2'], 1, "did you mean 'model.num_layers'"),
+  (['--schemes=none', '--config.stepz=1'], 2, "'stepz'; did you mean 'steps'?"),
 ]
 
 
-@pytest.mark.parametrize(('arguments', 'message'), WRONG)
-def test_a_wrong_command_is_one_sentence_and_leaves_nothing(tmp_path, arguments, message):
-  shown = finish(start(tmp_path / 'run', *arguments), status=1)
+@pytest.mark.parametrize(('arguments', 'status', 'message'), WRONG)
+def test_a_wrong_command_is_one_sentence_and_leaves_nothing(tmp_path, arguments, status, message):
+  shown = finish(start(tmp_path / 'run', *arguments), status=status)
   assert message in shown
   assert shown.startswith('compare: error: ')
   assert 'Traceback' not in shown

@@ -103,7 +103,10 @@ def test_tokens_are_judged_where_the_rules_say_so():
 @pytest.mark.parametrize(
   ('changed', 'message'),
   [
-    ({'learned_accuracy': 90}, r'compare.learned_accuracy must be in \(0, 1\], but got 90'),
+    (
+      {'learned_accuracy': 90},
+      'compare.learned_accuracy must be a number above 0 and of at most 1, but got 90',
+    ),
     ({'learned_share': 0.0}, 'compare.learned_share'),
   ],
 )

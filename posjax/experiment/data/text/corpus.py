@@ -34,12 +34,23 @@ def read(
   """Reads a text, and spells it in a vocabulary: the stored one, or one learned from it.
 
   Raises:
-    ValueError: if the text is not UTF-8 where that is needed, or held-out text has what has no
-      token; the message begins with the file, if there is one, and the line.
+    ValueError: if the stored vocabulary is none of these tokens, the text is not UTF-8 where that
+      is needed, or held-out text has what has no token; the message begins with the file, if there
+      is one, and the line.
   """
   text = texts.read(data)
-  made = restore(stored) if stored else _learned(text, tokens, vocab_size)
+  made = _learned(text, tokens, vocab_size) if stored is None else _stored(stored, tokens)
   return Corpus(text, made, _spelled(text, made, False), _spelled(text, made, True))
+
+
+def _stored(stored: Mapping[str, Any], tokens: str) -> Vocabulary:
+  with named('vocabulary.json of the work folder'):
+    if not isinstance(stored, Mapping):
+      raise ValueError('It must hold a vocabulary as JSON, but holds something else.')
+    made = restore(stored)
+    if stored['tokens'] != tokens:
+      raise ValueError(f'It must hold {tokens}, as task.tokens says, but holds {stored["tokens"]}.')
+    return made
 
 
 def _learned(text: Text, tokens: str, vocab_size: int | None) -> Vocabulary:

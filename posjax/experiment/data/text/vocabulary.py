@@ -77,6 +77,10 @@ def restore(stored: Mapping[str, Any]) -> Vocabulary:
 
   Args:
     stored: of a `Vocabulary`.
+
+  Raises:
+    ValueError: if it is none.
+    ImportError: sentencepiece is not installed.
   """
   makers = {
     'bytes': _of_bytes,
@@ -84,7 +88,34 @@ def restore(stored: Mapping[str, Any]) -> Vocabulary:
     'words': _of_words,
     'sentencepiece': _of_pieces,
   }
-  return makers[stored['tokens']](stored)
+  tokens = stored.get('tokens')
+  if not isinstance(tokens, str) or tokens not in makers:
+    raise ValueError(
+      f'A stored vocabulary must say its tokens, one of {", ".join(makers)}, but says {tokens!r}.'
+    )
+  if tokens in ('characters', 'words'):
+    _check_types(stored, tokens)
+  return makers[tokens](stored)
+
+
+def _check_types(stored: Mapping[str, Any], tokens: str) -> None:
+  """Raises ValueError if a stored vocabulary is not a list of different words or characters."""
+  types = stored.get('types')
+  if not isinstance(types, list) or not all(isinstance(each, str) and each for each in types):
+    wrong = 'no list of texts'
+  elif not types or len(set(types)) < len(types):
+    wrong = 'one of them twice' if types else 'none'
+  elif tokens == 'words' and END_OF_LINE not in types:
+    wrong = f'no {END_OF_LINE}'
+  elif tokens == 'characters' and any(len(each) > 1 for each in set(types) - {UNKNOWN}):
+    wrong = 'longer texts among them'
+  elif not isinstance(stored.get('cut'), bool) or (stored['cut'] and UNKNOWN not in types):
+    wrong = f'"cut" {stored.get("cut")!r} beside them'
+  else:
+    return
+  raise ValueError(
+    f'A stored vocabulary must have different {tokens} as its types, but has {wrong}.'
+  )
 
 
 def to_text(content: str | bytes) -> str:
@@ -164,7 +195,13 @@ def _of_words(stored) -> Vocabulary:
 
 def _of_pieces(stored) -> Vocabulary:
   library = _sentencepiece()
-  model = library.SentencePieceProcessor(model_proto=base64.b64decode(stored['model']))
+  try:
+    model = library.SentencePieceProcessor(model_proto=base64.b64decode(stored['model']))
+  except (KeyError, TypeError, ValueError, RuntimeError) as error:
+    raise ValueError(
+      'A stored vocabulary of pieces must have the model of sentencepiece in base64, but has none '
+      'that it reads.'
+    ) from error
   size = model.get_piece_size()
   spelled = [_spelled(model, i) for i in range(size)]
   space = [model.piece_to_id(f'<0x{byte:02X}>') for byte in _SPACE.encode()]

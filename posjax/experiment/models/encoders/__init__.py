@@ -8,7 +8,6 @@ by place 0 and 1 alone.
 """
 
 import importlib
-import inspect
 import pkgutil
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -16,6 +15,7 @@ from typing import Any
 from flax import nnx
 from jaxtyping import Array, Inexact
 
+from posjax.experiment.checks import Key, keys_of
 from posjax.experiment.models.embedding import Embedded
 from posjax.experiment.models.layer_sets import LayerSet
 from posjax.experiment.models.pooling import Encoded
@@ -84,11 +84,17 @@ def options(name: str) -> frozenset[str]:
   return _parameters(name) - {'layer_set', 'width', 'schemes', 'rngs'}
 
 
+def option_keys() -> dict[str, Key]:
+  """The options that the encoders take, all of them together, with their types."""
+  return {name: _keys(encoder)[name] for encoder in names() for name in options(encoder)}
+
+
 def _parameters(name: str) -> frozenset[str]:
-  constructor = get_encoder(name)
-  # The signature of an NNX module is that of its metaclass, which takes anything.
-  function = constructor.__init__ if inspect.isclass(constructor) else constructor
-  return frozenset(inspect.signature(function).parameters) - {'self'}
+  return frozenset(_keys(name))
+
+
+def _keys(name: str) -> Mapping[str, Key]:
+  return keys_of(get_encoder(name)).known
 
 
 def make(
@@ -124,6 +130,9 @@ def make(
   if given.get('bidirectional') and 'bidirectional' not in taken:
     raise ValueError(f'bidirectional is for recurrent encoders, but the encoder is {name!r}.')
   own = {option: value for option, value in given.items() if option in taken}
+  for option, key in _keys(name).items():
+    if option in taken and key.required and option not in own:
+      raise ValueError(f'The encoder {name!r} needs model.{option}, but it is missing.')
   if attends(name):
     own['schemes'] = tuple(schemes)
   else:

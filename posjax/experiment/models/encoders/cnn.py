@@ -7,14 +7,14 @@ code, but for their single bias; the largest of each part apart.
 
 from collections.abc import Sequence
 
-import jax
 import jax.numpy as jnp
 from flax import nnx
 from jaxtyping import Array, Bool
 
+from posjax.experiment.checks import Count
 from posjax.experiment.models.embedding import Embedded
 from posjax.experiment.models.encoders import Encoder
-from posjax.experiment.models.layer_sets import LayerSet, named
+from posjax.experiment.models.layer_sets import LayerSet, activation_named
 from posjax.experiment.models.pooling import Encoded, Group, zero_padding
 from posjax.scheme import PRNGKey
 
@@ -44,8 +44,8 @@ class CNN(Encoder):
     layer_set: LayerSet,
     width: int,
     *,
-    hidden_width: int,
-    kernel_sizes: Sequence[int],
+    hidden_width: Count,
+    kernel_sizes: Sequence[Count],
     activation: str,
     rngs: nnx.Rngs,
   ):
@@ -53,7 +53,7 @@ class CNN(Encoder):
       raise ValueError(f'kernel_sizes must be 1 or more each, but got {tuple(kernel_sizes)}.')
     self.layer_set = layer_set
     self.kernel_sizes = tuple(kernel_sizes)
-    self.activation = named(jax.nn, activation, 'activation')
+    self.activation = activation_named(activation)
     self.convs = nnx.List([layer_set.conv(width, hidden_width, n, rngs=rngs) for n in kernel_sizes])
     self.features = hidden_width * len(self.kernel_sizes)
 

@@ -7,13 +7,13 @@ layer there: iclr-complex-order/complex-order 4c4ec246.) A mean has no order but
 of the words bring with them.
 """
 
-import jax
 from flax import nnx
 from jaxtyping import Array, Inexact
 
+from posjax.experiment.checks import Count
 from posjax.experiment.models.embedding import Embedded
 from posjax.experiment.models.encoders import Encoder
-from posjax.experiment.models.layer_sets import LayerSet, named
+from posjax.experiment.models.layer_sets import LayerSet, activation_named
 from posjax.experiment.models.pooling import Encoded, Group
 from posjax.scheme import PRNGKey
 
@@ -32,10 +32,10 @@ class FastText(Encoder):
   pooling = 'mean'
 
   def __init__(
-    self, layer_set: LayerSet, width: int, *, hidden_width: int, activation: str, rngs: nnx.Rngs
+    self, layer_set: LayerSet, width: int, *, hidden_width: Count, activation: str, rngs: nnx.Rngs
   ):
     self.layer_set = layer_set
-    self.activation = named(jax.nn, activation, 'activation')
+    self.activation = activation_named(activation)
     self.dense = layer_set.dense(width, hidden_width, rngs=rngs)
     self.features, self.hidden_width = width, hidden_width
 

@@ -7,6 +7,7 @@ complex LSTM of Wang et al. 2020, https://arxiv.org/abs/1912.12333, who have non
 
 from flax import nnx
 
+from posjax.experiment.checks import Count, Layers
 from posjax.experiment.models.layer_sets import LayerSet
 from posjax.experiment.models.recurrent_encoder import RecurrentEncoder
 
@@ -15,8 +16,8 @@ def encoder(
   layer_set: LayerSet,
   width: int,
   *,
-  hidden_width: int,
-  num_layers: int,
+  hidden_width: Count,
+  num_layers: Layers,
   bidirectional: bool,
   rngs: nnx.Rngs,
 ) -> RecurrentEncoder:

@@ -7,6 +7,7 @@ its name, has no gates.
 
 from flax import nnx
 
+from posjax.experiment.checks import Count, Layers
 from posjax.experiment.models.layer_sets import LayerSet
 from posjax.experiment.models.recurrent_encoder import RecurrentEncoder
 
@@ -15,8 +16,8 @@ def encoder(
   layer_set: LayerSet,
   width: int,
   *,
-  hidden_width: int,
-  num_layers: int,
+  hidden_width: Count,
+  num_layers: Layers,
   bidirectional: bool,
   rngs: nnx.Rngs,
 ) -> RecurrentEncoder:

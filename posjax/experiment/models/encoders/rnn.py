@@ -6,6 +6,7 @@ code has a unitary recurrence with modReLU in their place.
 
 from flax import nnx
 
+from posjax.experiment.checks import Count, Layers
 from posjax.experiment.models.layer_sets import LayerSet
 from posjax.experiment.models.recurrent_encoder import RecurrentEncoder
 
@@ -14,8 +15,8 @@ def encoder(
   layer_set: LayerSet,
   width: int,
   *,
-  hidden_width: int,
-  num_layers: int,
+  hidden_width: Count,
+  num_layers: Layers,
   bidirectional: bool,
   rngs: nnx.Rngs,
 ) -> RecurrentEncoder:

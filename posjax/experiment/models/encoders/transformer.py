@@ -7,6 +7,7 @@ those of attention too; real attention has none.
 
 from flax import nnx
 
+from posjax.experiment.checks import Count, Layers, Share
 from posjax.experiment.models.blocks import Layer, Stack
 from posjax.experiment.models.embedding import Embedded
 from posjax.experiment.models.encoders import Encoder
@@ -40,12 +41,12 @@ class TransformerEncoder(Encoder):
     width: int,
     *,
     schemes: tuple[Scheme, ...],
-    num_layers: int,
-    num_heads: int,
-    hidden_width: int,
+    num_layers: Layers,
+    num_heads: Count,
+    hidden_width: Count,
     pre_norm: bool,
     activation: str,
-    dropout_rate: float,
+    dropout_rate: Share,
     rngs: nnx.Rngs,
   ):
     self.features = width

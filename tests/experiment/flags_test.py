@@ -1,0 +1,78 @@
+"""Command lines and config files that are wrong: one sentence each, and a status."""
+
+import sys
+from pathlib import Path
+
+import pytest
+from absl import flags
+
+from posjax.experiment.flags import parse
+
+DEFAULT = Path(__file__).parents[2] / 'configs' / 'default.py'
+START = 'from configs import default\ndef get_config():\n  c = default.get_config()\n'
+
+
+@pytest.fixture
+def ended(monkeypatch, capsys):
+  """`(*arguments) -> (status, what was said)` of a command line that is refused."""
+  before = set(flags.FLAGS)
+
+  def call(*arguments):
+    argv = ['train.py', *arguments]
+    monkeypatch.setattr(sys, 'argv', argv)  # from which ml_collections reads the keys
+    try:
+      with pytest.raises(SystemExit) as caught:
+        parse(argv, DEFAULT)
+    finally:
+      for name in set(flags.FLAGS) - before:
+        delattr(flags.FLAGS, name)
+    error = capsys.readouterr().err
+    assert error.startswith('train.py: error: ')
+    assert error.count('\n') == 1
+    return caught.value.code, error.removeprefix('train.py: error: ').strip()
+
+  yield call
+  flags.FLAGS.unparse_flags()
+
+
+FILES = {
+  'def get_config(:\n  pass\n': ', line 1: SyntaxError: invalid syntax',
+  START + '  return undefined\n': ", line 4: NameError: name 'undefined' is not defined",
+  START + '  c.steps = "a"\n': ", line 4: TypeError: Could not override field 'steps'",
+  START + '  c.task.lenght.x = 3\n': 'Did you mean "length" instead of "lenght"?',
+  START: ': get_config() must return a ConfigDict, but it returned NoneType.',
+  'x = 3\n': ' must have a function get_config, but has none.',
+  'import nothing_there\n': ", line 1: ModuleNotFoundError: No module named 'nothing_there'",
+  'def get_config():\n  raise ValueError("a\\nb")\n': ', line 2: ValueError: a b',
+  'import sys\nsys.exit(3)\n': ', line 2: SystemExit: 3',
+  '\0': ': SyntaxError: source code string cannot contain null bytes',
+}
+
+
+def test_a_config_file_with_an_error_is_told_with_its_line(ended, tmp_path):
+  path = tmp_path / 'mine.py'
+  for content, message in FILES.items():
+    path.write_text(content)
+    status, said = ended(f'--config={path}')
+    assert status == 1
+    assert said.startswith(str(path))
+    assert message in said, said
+  assert ended('--config=')[1].endswith("with a function get_config, but got ''.")
+
+
+@pytest.mark.filterwarnings('ignore:the load_module')  # ml_collections' own
+def test_a_command_line_that_cannot_be_read_is_told_with_status_2(ended):
+  for arguments, message in {
+    ('--config.schme=rope',): "The config has no key 'schme'; did you mean 'scheme'?",
+    ('--config.task=3',): 'config.task is a section: its keys are set one by one, as --config.task',
+    ('--config.steps=1.5',): "--config.steps must be a whole number, but got '1.5'.",
+    ('--config.optimizer.b1=x',): "--config.optimizer.b1 must be a number, but got 'x'.",
+    ('--config.model.tied=maybe',): "--config.model.tied must be true or false, but got 'maybe'.",
+    ('--config.task.eval_factors=(1,',): 'must be a tuple, such as (1, 2), but got',
+    ('--confg=x',): 'There is no flag --confg; did you mean --config?',
+    ('--workdir',): 'Missing value for flag --workdir',
+    ('extra',): "every argument must be a flag, but got 'extra'.",
+  }.items():
+    status, said = ended(*arguments)
+    assert status == 2
+    assert message in said, said
