@@ -5,13 +5,17 @@ leading axes, and K divides H. `True` in a mask means "may attend". A query that
 key gets zeros, and has zero gradients.
 """
 
+from collections.abc import Callable
+
 import jax
+import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Inexact, Int, Num
 
 from posjax.attention import cudnn, dense, inputs
 from posjax.attention.blockwise import engine
-from posjax.attention.inputs import Operands
+from posjax.attention.inputs import Operands, Rules
 from posjax.attention.pallas import fused
+from posjax.attention.parameters import Checked, check_call
 from posjax.scheme import At, Ids, Params, PRNGKey, Scheme
 
 
@@ -19,7 +23,7 @@ def attend(
   q: Inexact[Array, '*B T H D'],
   k: Inexact[Array, '*B S K D'],
   v: Inexact[Array, '*B S K E'],
-  scheme: Scheme,
+  scheme: Scheme | str,
   params: Params,
   *,
   q_pos: Ids,
@@ -91,27 +95,55 @@ def attend(
     >>> attend(x, x, x, Scheme(), {}, q_pos=pos, k_pos=pos, causal=True).shape
     (1, 3, 2, 4)
   """
-  if implementation is not None and implementation not in IMPLEMENTATIONS:
-    raise ValueError(
-      f'The implementation must be None or one of {sorted(IMPLEMENTATIONS)}, but got '
-      f'{implementation!r}.'
-    )
+  scheme = inputs.read_scheme(scheme)
+  q, k, v, q_pos, k_pos, q_order, k_order, q_segments, k_segments, mask, sinks = inputs.arrays(
+    q=q, k=k, v=v, q_pos=q_pos, k_pos=k_pos, q_order=q_order, k_order=k_order,
+    q_segments=q_segments, k_segments=k_segments, mask=mask, sinks=sinks,
+  )  # fmt: skip
+  inputs.check_present(q=q, k=k, v=v, q_pos=q_pos, k_pos=k_pos)
+  inputs.check_layout(q, k, q_pos, k_pos, scheme.axes)
   inputs.check_heads(q, k, v)
-  inputs.check_scheme(scheme, params, q_at, k_at)
-  if causal or window is not None:
+  if isinstance(params, Checked):
+    params = params.params
+  else:
+    params = check_call(scheme, params, q, k, q_pos, k_pos, q_at, k_at)
+  rules = inputs.make_rules(q, scale, causal, window, logit_cap, dropout_rate, dropout_key)
+  if rules.causal or rules.window is not None:
     inputs.check_order(scheme, q, q_pos, k_pos, q_order, k_order)
+    orders = {'q_pos': q_pos, 'k_pos': k_pos}
+    inputs.check_known_order(**orders, q_order=q_order, k_order=k_order)
   inputs.check_segments(q_segments, k_segments)
   inputs.check_sinks(sinks, q.shape[-2])
-  rules = inputs.make_rules(q, scale, causal, window, logit_cap, dropout_rate, dropout_key)
+  inputs.check_dropout_key(dropout_key)
+  compute = _implementation(implementation, rules, q, k)
   q_rest, k_rest = (q_pos, q_at, q_order, q_segments), (k_pos, k_at, k_order, k_segments)
   q_side = inputs.make_side('q', q, scheme, scheme.query, params, *q_rest)
   k_side = inputs.make_side('k', k, scheme, scheme.key, params, *k_rest)
   mask = None if mask is None else inputs.make_mask(mask, q, k)
+  if 0 in (*q.shape, *v.shape):  # no numbers to compute, or no key to see
+    return jnp.zeros((*q.shape[:-1], v.shape[-1]), v.dtype)
   flat_v = v.reshape(k_side.raw.shape[:-1] + v.shape[-1:])
   x = Operands(params, q_side, k_side, flat_v, mask, sinks, dropout_key)
-  name = implementation or chosen(q.shape[-3], k.shape[-3])
-  out = IMPLEMENTATIONS[name](scheme, rules, x)
+  out = compute(scheme, rules, x)
   return out.reshape(*q.shape[:-1], v.shape[-1]).astype(v.dtype)
+
+
+def _implementation(
+  name: str | None, rules: Rules, q: Array, k: Array
+) -> Callable[[Scheme, Rules, Operands], Array]:
+  """The implementation of that name, or by default the one that is chosen by the lengths.
+
+  Raises:
+    ValueError: if there is none of that name, or it cannot compute with a scale that is traced.
+  """
+  if name is not None and not (isinstance(name, str) and name in IMPLEMENTATIONS):
+    raise ValueError(
+      f'The implementation must be None or one of {sorted(IMPLEMENTATIONS)}, but got {name!r}.'
+    )
+  name = name or chosen(q.shape[-3], k.shape[-3])
+  if name != 'dense' and isinstance(rules.scale, jax.core.Tracer):
+    raise ValueError(f"A traced scale needs implementation='dense', but got {name!r}.")
+  return IMPLEMENTATIONS[name]
 
 
 def chosen(queries: int, keys: int, platform: str | None = None) -> str:

@@ -8,6 +8,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Inexact
 
 from posjax.attention import attend
+from posjax.attention.parameters import Checked, check
 from posjax.layers import cache as caches
 from posjax.layers.cache import Cache
 from posjax.layers.recurrence import joined
@@ -126,6 +127,7 @@ def attention(
     dropout_key: as in `attend`.
   """
   check_input(layer, queries)
+  params = check(layer.scheme, params, layer.dims)
   if keys is None:
     params, queries = prepared(layer.scheme, params, queries, None)
     keys = queries
@@ -161,7 +163,7 @@ def attend_prepared(
     heads.k,
     heads.v,
     layer.scheme,
-    params,
+    Checked(params),
     q_pos=queries.pos,
     k_pos=keys.pos,
     q_at=queries.at,
@@ -227,6 +229,7 @@ def extend(
   segments = ones if new.segments is None else by_row('segments', new.segments, batch, tokens, 1)
   segments = segments.astype(jnp.int32)
   order = cache.length + jnp.arange(tokens, dtype=jnp.int32)
+  params = check(layer.scheme, params, layer.dims)
   new = new._replace(
     pos=by_row('pos', new.pos, batch, tokens, axes), segments=segments, order=order
   )
