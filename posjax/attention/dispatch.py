@@ -49,14 +49,17 @@ def attend(
   softmax(cap(logits(scale * query(q) . key(k)) + bias)) v + values, in float32: `query`, `key`,
   `logits`, `bias` and `values` are the scheme's.
 
-  Ids, orders and segments may lack the batch axes: they then hold for every row.
+  Arrays are those of JAX or NumPy. Ids, orders and segments may lack the batch axes: they then hold
+  for every row. Where an axis of the batch, of queries or of keys has no entries, the result is
+  empty, or zeros.
 
   Args:
-    q: queries.
+    q: queries, real or complex numbers of 16 bits or more, as are keys and values.
     k: keys; K heads, each shared by H / K consecutive query heads.
     v: values.
-    scheme: a `Scheme`; `Scheme()` is attention without positions.
-    params: the scheme's parameters, as from `posjax.init` or its `prepare`.
+    scheme: a `Scheme`, or a line for `posjax.get`; `Scheme()` is attention without positions.
+    params: the scheme's parameters, as from `posjax.init` or its `prepare`, with the names, shapes
+      and kinds of numbers that these give for the heads of q and k.
     q_pos: ids of the queries, [*B, T] or [T] (n axes: [*B, T, n] or [T, n]).
     k_pos: ids of the keys.
     q_at: what the scheme's `prepare` returned for the queries; by default the ids.
@@ -67,13 +70,14 @@ def attend(
     q_segments: document of each query. Tokens meet only inside one document; 0 is padding,
       which sees nothing and is not seen.
     k_segments: the same for the keys.
-    mask: [*B, H or 1, T, S] or [T, S]; True may attend.
+    mask: [*B, H, T, S] or [T, S], where each axis may be 1 instead; True may attend.
     causal: whether a query sees only keys whose order is not above its own.
     window: how many tokens back a query sees, itself included; and, unless causal, forward.
     logit_cap: bounds what enters the softmax: cap * tanh(logits / cap).
     sinks: one logit per head that takes its share of the softmax and gives no value.
     scale: factor of q . k; by default 1/sqrt(D) of the incoming width. What a scheme adds to it
-      at `logits` (`shaw`), or puts in its place (`xpos`), has a factor of its own.
+      at `logits` (`shaw`), or puts in its place (`xpos`), has a factor of its own. 'dense' alone
+      takes one that is traced; all other numbers must be known when `attend` is traced.
     dropout_rate: share of the weights that are dropped, in [0, 1).
     dropout_key: random key; dropout needs one.
     implementation: how to compute it; the numbers are the same. 'dense': all logits at once.
@@ -86,8 +90,10 @@ def attend(
     [*B, T, H, E], in the dtype of `v`.
 
   Raises:
-    ValueError: if shapes do not fit, or an argument lacks what it needs.
-    TypeError: if the mask is not boolean, or ids are neither integers nor float32.
+    ValueError: if shapes or parameters do not fit, a number is out of its range, or an argument
+      lacks what it needs.
+    TypeError: if an argument is of another type or dtype: q, k or v are integers, the mask is not
+      boolean, ids are neither integers nor float32.
 
   Example:
     >>> x = jax.random.normal(jax.random.key(0), (1, 3, 2, 4))

@@ -120,7 +120,9 @@ def _array(name: str, x: Any) -> Array:
     converted = jnp.asarray(x)
   except (TypeError, ValueError):
     raise TypeError(f'{name} must be an array of numbers, but got {x.dtype}.') from None
-  if x.dtype.kind in 'iu' and x.itemsize > converted.itemsize and (converted != x).any():
+  if (
+    x.dtype.kind in 'iu' and x.itemsize > converted.itemsize and (np.asarray(converted) != x).any()
+  ):
     raise ValueError(
       f'{name} must fit {converted.dtype} unless jax_enable_x64 is set, but got numbers from '
       f'{x.min()} to {x.max()}.'
@@ -249,7 +251,9 @@ def _scale(scale: Any) -> float | Array:
   """The scale: a number, or one that is traced."""
   if isinstance(scale, jax.core.Tracer):
     if scale.shape or not jnp.issubdtype(scale.dtype, jnp.floating):
-      raise TypeError(f'A traced scale must be one real number, but got {scale.aval}.')
+      raise TypeError(
+        f'A traced scale must be one real number, but got {scale.dtype} {scale.shape}.'
+      )
     return scale
   scale = _number('The scale', scale)
   if not abs(scale) <= _MOST:

@@ -212,13 +212,17 @@ def _difference(call: _Call, trees: dict[str, Any]) -> _Difference | None:
   Where the model's width or the vocabulary is unknown, it follows from the axes that depend on it:
   their sizes grow along a line, which examples tell.
   """
-  members = len(call.scheme.parts)
-  if members and not (isinstance(trees['params'], tuple) and len(trees['params']) == members):
-    got = trees['params']
-    shown = f'{len(got)}' if isinstance(got, tuple) else type(got).__name__
-    return _Difference(0, ValueError(
+  members, params = len(call.scheme.parts), trees['params']
+  dicts = isinstance(params, tuple) and all(isinstance(one, Mapping) for one in params)
+  if members and not (dicts and len(params) == members):
+    return _Difference(1, ValueError(
       f'The parameters of a chain must be a tuple of {members} dicts, as from '
-      f'posjax.init(scheme, key, dims), but got {shown}.'
+      f'posjax.init(scheme, key, dims), but got {_shown(params)}.'
+    ))  # fmt: skip
+  if not members and not isinstance(params, Mapping | None):
+    return _Difference(1, ValueError(
+      'The parameters must be a dict, as from posjax.init(scheme, key, dims), but got '
+      f'{_shown(params)}.'
     ))  # fmt: skip
   given = _named_leaves(trees)
   usual = (call.width or call.num_heads * call.head_dim), (call.vocab or 2)
@@ -227,12 +231,11 @@ def _difference(call: _Call, trees: dict[str, Any]) -> _Difference | None:
     return None
   widths = [call.width] if call.width else [usual[0] * n for n in range(1, 17)]
   vocabs = [call.vocab] if call.vocab else [2, 4, 6]
-  examples = {(w, v): _made(call, w, v) for w in widths for v in vocabs[:1]}
-  examples = {free: made for free, made in examples.items() if made is not None}
+  examples = _examples(call, [(width, vocabs[0]) for width in widths])
   if not examples:  # this scheme has no `init` for these heads that could be compared
     return None
   width = next(iter(examples))[0]
-  examples |= {(width, v): made for v in vocabs if (made := _made(call, width, v)) is not None}
+  examples |= _examples(call, [(width, vocab) for vocab in vocabs])
   if not _grow_along_lines(examples):
     return None
   unknown, found = [_solutions(examples, given, i) for i in (0, 1)], []
@@ -244,6 +247,24 @@ def _difference(call: _Call, trees: dict[str, Any]) -> _Difference | None:
         return None
       found.append(difference)
   return min(found, key=lambda difference: difference.count)
+
+
+def _examples(call: _Call, free: list[tuple[int, int]]) -> dict[tuple[int, int], Any]:
+  """What the scheme makes for the first three widths and vocabularies that it takes."""
+  found = {}
+  for width, vocab in free:
+    made = _made(call, width, vocab)
+    if made is not None:
+      found[width, vocab] = made
+    if len(found) == 3:
+      break
+  return found
+
+
+def _shown(params: Any) -> str:
+  if isinstance(params, tuple):
+    return f'a tuple of {[type(one).__name__ for one in params]}'
+  return type(params).__name__
 
 
 def _solutions(examples: dict[tuple[int, int], Any], given: dict[str, Any], i: int) -> list[int]:
@@ -259,7 +280,8 @@ def _solutions(examples: dict[tuple[int, int], Any], given: dict[str, Any], i: i
     for begin, end, size in zip(*shapes, strict=True):
       if begin != end:
         guess = round(low + (size - begin) * (high - low) / (end - begin))
-        found += [n for n in (guess, guess - 1, guess + 1) if n > 0]
+        near = (0,) if end - begin == high - low else (0, -1, 1)  # a size may have been rounded
+        found += [guess + step for step in near if guess + step > 0]
   return list(dict.fromkeys(found))[:16]
 
 
