@@ -345,6 +345,8 @@ def _against(
 def _other_names(call: _Call, made: dict[str, Any], given: dict[str, Any]) -> str:
   """The sentence for names that are missing, or that the scheme does not have."""
   source = 'posjax.init(scheme, key, dims)'
+  if not made:
+    return f'The scheme has no parameters, for lack of an init, but got {", ".join(given)}.'
   if not given:
     return f'The scheme has parameters, {source}, but params hold none.'
   if call.sides and declares(call.scheme, 'prepare'):

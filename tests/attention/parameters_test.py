@@ -115,7 +115,9 @@ def test_the_sentence_names_the_parameter_what_it_should_be_and_what_it_is():
   )
   with pytest.raises(ValueError, match=named):
     compared(posjax.get('alibi'), {'table': jnp.ones(4)})
-  with pytest.raises(ValueError, match=r"got params\['more'\], which the scheme does not make\.$"):
+  with pytest.raises(
+    ValueError, match=r"no parameters, for lack of an init, but got params\['more'\]\.$"
+  ):
     compared(posjax.get('rope'), {'more': jnp.ones(4)})
   scheme, _, at = made('deberta')
   with pytest.raises(ValueError, match=r'as from params, at = scheme\.prepare\(params, x, pos, No'):
