@@ -75,7 +75,7 @@ class Operands(NamedTuple):
 
 
 class Rules(NamedTuple):
-  """The plain arguments of `attend`, known when the attention is traced."""
+  """The plain arguments of `attend`, known when the attention is traced; the scale may not be."""
 
   scale: float
   causal: bool
@@ -247,7 +247,7 @@ def make_rules(q, scale, causal, window, logit_cap, dropout_rate, dropout_key) -
   return Rules(scale, bool(causal), window, logit_cap, rate)
 
 
-def _scale(scale: Any) -> float | Array:
+def _scale(scale: Any) -> Any:
   """The scale: a number, or one that is traced."""
   if isinstance(scale, jax.core.Tracer):
     if scale.shape or not jnp.issubdtype(scale.dtype, jnp.floating):

@@ -23,6 +23,7 @@ from posjax.scheme import At, Dims, Ids, Params, Scheme, declares, init
 
 _MOST = 4096  # combinations that are remembered; beyond it, all are forgotten
 _FITTING: dict[Any, bool] = {}  # combination -> whether one of its arrays is NumPy's
+_LEAF = jax.tree.structure(0)
 _KINDS = {
   'real numbers': jnp.floating,
   'complex numbers': jnp.complexfloating,
@@ -154,17 +155,19 @@ def _of_one_token(name: str, at: At, x: Array) -> At:
   """The shapes of `at` without their first axes, which must be the rows and tokens of x."""
   leading, length, rank = x.shape[:-3], x.shape[-3], x.ndim - 3
 
-  def one(path, leaf):
+  def one(leaf):
     shape = leaf.shape
     fits = len(shape) > rank and shape[rank] == length
     if not fits or any(n not in (1, m) for n, m in zip(shape[:rank], leading, strict=True)):
-      raise ValueError(f'{path} must begin with {(*leading, length)}, but got {shape}.')
+      raise ValueError(f'{name} must begin with {(*leading, length)}, but got {shape}.')
     return jax.ShapeDtypeStruct(shape[rank + 1 :], leaf.dtype)
 
-  leaves = _named_leaves(at, name)
-  _check_arrays(leaves)
-  cut = [one(name, leaf) for leaf in leaves.values()]
-  return jax.tree.unflatten(jax.tree.structure(at), cut)
+  _check_arrays(_named_leaves(at, name))
+  try:
+    structure = jax.tree.structure(at)
+  except (TypeError, ValueError):
+    raise ValueError(f'{name} must have strings as names, but got others.') from None
+  return jax.tree.unflatten(structure, [one(leaf) for leaf in jax.tree.leaves(at)])
 
 
 def _compared(call: _Call, trees: dict[str, Any]) -> Params:
@@ -196,13 +199,16 @@ def _check_arrays(leaves: dict[str, Any]) -> None:
 
 
 def _named_leaves(tree: Any, path: str = '') -> dict[str, Any]:
-  """The leaves of dicts, tuples and lists by their paths, as `params['table']`."""
+  """The leaves of a tree by their paths, as `params['table']`; all mappings count as dicts."""
   if isinstance(tree, Mapping):
     parts = [(f'{path}[{name!r}]' if path else str(name), part) for name, part in tree.items()]
   elif isinstance(tree, tuple | list):
     parts = [(f'{path}[{i}]', part) for i, part in enumerate(tree)]
-  else:
-    return {} if tree is None else {path: tree}
+  elif hasattr(tree, 'shape') or jax.tree.structure(tree) == _LEAF:
+    return {path: tree}
+  else:  # None, or a container of someone's own
+    leaves = jax.tree_util.tree_flatten_with_path(tree)[0]
+    return {path + jax.tree_util.keystr(keys): leaf for keys, leaf in leaves}
   return {name: leaf for start, part in parts for name, leaf in _named_leaves(part, start).items()}
 
 
@@ -239,7 +245,7 @@ def _difference(call: _Call, trees: dict[str, Any]) -> _Difference | None:
   if not _grow_along_lines(examples):
     return None
   unknown, found = [_solutions(examples, given, i) for i in (0, 1)], []
-  for free in itertools.product(*unknown):
+  for free in itertools.product(unknown[0], unknown[1]):
     made = _made(call, *free)
     if made is not None:
       difference = _against(call, made, given, free)
@@ -327,7 +333,7 @@ def _against(
   if made.keys() != given.keys():
     count = len(made.keys() ^ given.keys())
     return _Difference(count, ValueError(_other_names(call, made, given)))
-  errors = []
+  errors: list[Exception] = []
   for path, like in made.items():
     x = given[path]
     kind = next((kind for kind, of in _KINDS.items() if jnp.issubdtype(like.dtype, of)), None)

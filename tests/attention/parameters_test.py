@@ -90,6 +90,16 @@ def test_no_prepared_side_but_that_of_the_scheme_is_taken(line):
         compared(scheme, params, *sides)
 
 
+def test_a_side_may_be_any_tree_whatever_the_order_of_its_names():
+  kinds = {'b': jnp.ones((1, 3, 2)), 'a': (jnp.ones((1, 3)), jnp.ones((1, 3, 5)))}
+  opaque = jax.tree_util.Partial(len, kinds['b'])  # a container that JAX alone can look into
+  for at in (kinds, dict(reversed(kinds.items())), opaque):
+    cut = lambda leaf: jnp.ones((1, 1, *leaf.shape[2:]))
+    like = jax.tree.map(cut, at)
+    scheme = Scheme(prepare=lambda params, x, pos, last, like=like: (params, like))
+    assert compared(scheme, {}, at) == {}
+
+
 def test_a_scheme_that_prepares_nothing_takes_no_side_but_ids():
   scheme, params, _ = made('alibi')
   assert compared(scheme, params, POS[None]) is params
