@@ -162,12 +162,15 @@ def _of_one_token(name: str, at: At, x: Array) -> At:
       raise ValueError(f'{name} must begin with {(*leading, length)}, but got {shape}.')
     return jax.ShapeDtypeStruct(shape[rank + 1 :], leaf.dtype)
 
-  _check_arrays(_named_leaves(at, name))
   try:
-    structure = jax.tree.structure(at)
-  except (TypeError, ValueError):
+    leaves, structure = jax.tree.flatten(at)
+  except (TypeError, ValueError):  # names that cannot be sorted
     raise ValueError(f'{name} must have strings as names, but got others.') from None
-  return jax.tree.unflatten(structure, [one(leaf) for leaf in jax.tree.leaves(at)])
+  try:
+    return jax.tree.unflatten(structure, [one(leaf) for leaf in leaves])
+  except AttributeError:
+    _check_arrays(_named_leaves(at, name))
+    raise
 
 
 def _compared(call: _Call, trees: dict[str, Any]) -> Params:

@@ -84,7 +84,16 @@ def test_no_tree_but_that_of_the_scheme_is_taken(line):
 @pytest.mark.parametrize('line', ['deberta', 'forgetting', 'tupe', 'forgetting+deberta'])
 def test_no_prepared_side_but_that_of_the_scheme_is_taken(line):
   scheme, params, at = made(line)
-  for tree in ('x', 5, [], {}, {'x': jnp.ones((1, 3))}, jnp.ones((1, 3, 4, 8)), jnp.ones((1, 4))):
+  for tree in (
+    'x',
+    5,
+    [],
+    {},
+    {1: POS, 'a': POS},
+    {'x': jnp.ones((1, 3))},
+    jnp.ones((1, 3, 4, 8)),
+    jnp.ones((1, 4)),
+  ):
     for sides in ((tree, at), (at, tree)):
       with pytest.raises((ValueError, TypeError), match='but got'):
         compared(scheme, params, *sides)
