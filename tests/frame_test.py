@@ -87,7 +87,8 @@ ROOMS = {
   # `posjax.expression` serves a scheme that adapts another one, which it is given as a line.
   'posjax/schemes/*.py': {*RECORD, 'posjax.math', 'posjax.expression'},
   'posjax/expression.py': {*RECORD, 'posjax.chain', 'posjax.schemes'},
-  'posjax/attention/**/*.py': {*RECORD, 'posjax.math'},
+  # `attend` takes a scheme as a line, too.
+  'posjax/attention/**/*.py': {*RECORD, 'posjax.math', 'posjax.expression'},
   'posjax/layers/*.py': {*RECORD, 'posjax.math', 'posjax.attention'},
   'posjax/nnx.py': {*RECORD, 'posjax.layers'},
   'posjax/linen.py': {*RECORD, 'posjax.layers'},

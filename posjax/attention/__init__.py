@@ -5,6 +5,7 @@ implementations, which give the same numbers.
 
   dispatch     `attend`, and `chosen`, the implementation that it takes by default
   inputs       the checks, and the arguments in the form that implementations take
+  parameters   whether parameters are those that the scheme would make for these heads
   places       places 3 and 4 of a scheme, for some queries and some keys
   masks        which pairs of tokens may attend, and the dropout mask
   softmax      one step of the online softmax
@@ -15,8 +16,8 @@ implementations, which give the same numbers.
   pallas/      fused kernels, for TPUs and GPUs
   cudnn        cuDNN's fused attention, for NVIDIA GPUs
 
-A module here imports its neighbours, `posjax.scheme` and `posjax.math`. It knows no scheme by name,
-and nothing of layers, Flax or experiments.
+A module here imports its neighbours, the record (`posjax.scheme`, `posjax.expression`) and
+`posjax.math`. It knows no scheme by name, and nothing of layers, Flax or experiments.
 """
 
 from posjax.attention.dispatch import IMPLEMENTATIONS as IMPLEMENTATIONS

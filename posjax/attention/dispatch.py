@@ -5,13 +5,17 @@ leading axes, and K divides H. `True` in a mask means "may attend". A query that
 key gets zeros, and has zero gradients.
 """
 
+from collections.abc import Callable
+
 import jax
+import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Inexact, Int, Num
 
 from posjax.attention import cudnn, dense, inputs
 from posjax.attention.blockwise import engine
-from posjax.attention.inputs import Operands
+from posjax.attention.inputs import Operands, Rules
 from posjax.attention.pallas import fused
+from posjax.attention.parameters import Checked, check_call
 from posjax.scheme import At, Ids, Params, PRNGKey, Scheme
 
 
@@ -19,7 +23,7 @@ def attend(
   q: Inexact[Array, '*B T H D'],
   k: Inexact[Array, '*B S K D'],
   v: Inexact[Array, '*B S K E'],
-  scheme: Scheme,
+  scheme: Scheme | str,
   params: Params,
   *,
   q_pos: Ids,
@@ -48,14 +52,17 @@ def attend(
   softmax(cap(logits(scale * query(q) . key(k)) + bias)) v + values, in float32: `query`, `key`,
   `logits`, `bias` and `values` are the scheme's.
 
-  Ids, orders and segments may lack the batch axes: they then hold for every row.
+  Arrays are those of JAX or NumPy. Ids, orders and segments may lack the batch axes: they then hold
+  for every row. Where an axis of the batch, of queries or of keys has no entries, the result is
+  empty, or zeros.
 
   Args:
-    q: queries.
+    q: queries, real or complex numbers of 16 bits or more, as are keys and values.
     k: keys; K heads, each shared by H / K consecutive query heads.
     v: values.
-    scheme: a `Scheme`; `Scheme()` is attention without positions.
-    params: the scheme's parameters, as from `posjax.init` or its `prepare`.
+    scheme: a `Scheme`, or a line for `posjax.get`; `Scheme()` is attention without positions.
+    params: the scheme's parameters, as from `posjax.init` or its `prepare`, with the names, shapes
+      and kinds of numbers that these give for the heads of q and k.
     q_pos: ids of the queries, [*B, T] or [T] (n axes: [*B, T, n] or [T, n]).
     k_pos: ids of the keys.
     q_at: what the scheme's `prepare` returned for the queries; by default the ids.
@@ -66,13 +73,14 @@ def attend(
     q_segments: document of each query. Tokens meet only inside one document; 0 is padding,
       which sees nothing and is not seen.
     k_segments: the same for the keys.
-    mask: [*B, H or 1, T, S] or [T, S]; True may attend.
+    mask: [*B, H, T, S] or [T, S], where each axis may be 1 instead; True may attend.
     causal: whether a query sees only keys whose order is not above its own.
     window: how many tokens back a query sees, itself included; and, unless causal, forward.
     logit_cap: bounds what enters the softmax: cap * tanh(logits / cap).
     sinks: one logit per head that takes its share of the softmax and gives no value.
     scale: factor of q . k; by default 1/sqrt(D) of the incoming width. What a scheme adds to it
-      at `logits` (`shaw`), or puts in its place (`xpos`), has a factor of its own.
+      at `logits` (`shaw`), or puts in its place (`xpos`), has a factor of its own. 'dense' alone
+      takes one that is traced; all other numbers must be known when `attend` is traced.
     dropout_rate: share of the weights that are dropped, in [0, 1).
     dropout_key: random key; dropout needs one.
     implementation: how to compute it; the numbers are the same. 'dense': all logits at once.
@@ -85,8 +93,10 @@ def attend(
     [*B, T, H, E], in the dtype of `v`.
 
   Raises:
-    ValueError: if shapes do not fit, or an argument lacks what it needs.
-    TypeError: if the mask is not boolean, or ids are neither integers nor float32.
+    ValueError: if shapes or parameters do not fit, a number is out of its range, or an argument
+      lacks what it needs.
+    TypeError: if an argument is of another type or dtype: q, k or v are integers, the mask is not
+      boolean, ids are neither integers nor float32.
 
   Example:
     >>> x = jax.random.normal(jax.random.key(0), (1, 3, 2, 4))
@@ -94,27 +104,55 @@ def attend(
     >>> attend(x, x, x, Scheme(), {}, q_pos=pos, k_pos=pos, causal=True).shape
     (1, 3, 2, 4)
   """
-  if implementation is not None and implementation not in IMPLEMENTATIONS:
-    raise ValueError(
-      f'The implementation must be None or one of {sorted(IMPLEMENTATIONS)}, but got '
-      f'{implementation!r}.'
-    )
+  scheme = inputs.read_scheme(scheme)
+  q, k, v, q_pos, k_pos, q_order, k_order, q_segments, k_segments, mask, sinks = inputs.arrays(
+    q=q, k=k, v=v, q_pos=q_pos, k_pos=k_pos, q_order=q_order, k_order=k_order,
+    q_segments=q_segments, k_segments=k_segments, mask=mask, sinks=sinks,
+  )  # fmt: skip
+  inputs.check_present(q=q, k=k, v=v, q_pos=q_pos, k_pos=k_pos)
+  inputs.check_layout(q, k, q_pos, k_pos, scheme.axes)
   inputs.check_heads(q, k, v)
-  inputs.check_scheme(scheme, params, q_at, k_at)
-  if causal or window is not None:
+  if isinstance(params, Checked):
+    params = params.params
+  else:
+    params = check_call(scheme, params, q, k, q_pos, k_pos, q_at, k_at)
+  rules = inputs.make_rules(q, scale, causal, window, logit_cap, dropout_rate, dropout_key)
+  if rules.causal or rules.window is not None:
     inputs.check_order(scheme, q, q_pos, k_pos, q_order, k_order)
+    orders = {'q_pos': q_pos, 'k_pos': k_pos}
+    inputs.check_known_order(**orders, q_order=q_order, k_order=k_order)
   inputs.check_segments(q_segments, k_segments)
   inputs.check_sinks(sinks, q.shape[-2])
-  rules = inputs.make_rules(q, scale, causal, window, logit_cap, dropout_rate, dropout_key)
+  inputs.check_dropout_key(dropout_key)
+  compute = _implementation(implementation, rules, q, k)
   q_rest, k_rest = (q_pos, q_at, q_order, q_segments), (k_pos, k_at, k_order, k_segments)
   q_side = inputs.make_side('q', q, scheme, scheme.query, params, *q_rest)
   k_side = inputs.make_side('k', k, scheme, scheme.key, params, *k_rest)
   mask = None if mask is None else inputs.make_mask(mask, q, k)
+  if 0 in (*q.shape, *v.shape):  # no numbers to compute, or no key to see
+    return jnp.zeros((*q.shape[:-1], v.shape[-1]), v.dtype)
   flat_v = v.reshape(k_side.raw.shape[:-1] + v.shape[-1:])
   x = Operands(params, q_side, k_side, flat_v, mask, sinks, dropout_key)
-  name = implementation or chosen(q.shape[-3], k.shape[-3])
-  out = IMPLEMENTATIONS[name](scheme, rules, x)
+  out = compute(scheme, rules, x)
   return out.reshape(*q.shape[:-1], v.shape[-1]).astype(v.dtype)
+
+
+def _implementation(
+  name: str | None, rules: Rules, q: Array, k: Array
+) -> Callable[[Scheme, Rules, Operands], Array]:
+  """The implementation of that name, or by default the one that is chosen by the lengths.
+
+  Raises:
+    ValueError: if there is none of that name, or it cannot compute with a scale that is traced.
+  """
+  if name is not None and not (isinstance(name, str) and name in IMPLEMENTATIONS):
+    raise ValueError(
+      f'The implementation must be None or one of {sorted(IMPLEMENTATIONS)}, but got {name!r}.'
+    )
+  name = name or chosen(q.shape[-3], k.shape[-3])
+  if name != 'dense' and isinstance(rules.scale, jax.core.Tracer):
+    raise ValueError(f"A traced scale needs implementation='dense', but got {name!r}.")
+  return IMPLEMENTATIONS[name]
 
 
 def chosen(queries: int, keys: int, platform: str | None = None) -> str:

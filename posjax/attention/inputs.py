@@ -5,14 +5,20 @@ ignored: every message says what was wrong, what was expected and what was given
 """
 
 import math
+import numbers
+import operator
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Bool, Float, Inexact, Int, Num
 
+from posjax.expression import get
 from posjax.scheme import At, Ids, Params, PRNGKey, Scheme, declares
+
+_LEAST, _MOST = 1.2e-38, 3.4e38  # of the numbers that float32 holds in full
 
 
 class Side(NamedTuple):
@@ -69,7 +75,7 @@ class Operands(NamedTuple):
 
 
 class Rules(NamedTuple):
-  """The plain arguments of `attend`, known when the attention is traced."""
+  """The plain arguments of `attend`, known when the attention is traced; the scale may not be."""
 
   scale: float
   causal: bool
@@ -78,15 +84,71 @@ class Rules(NamedTuple):
   dropout_rate: float
 
 
+def read_scheme(scheme: Scheme | str) -> Scheme:
+  """The scheme itself; a line of text is read by `posjax.get`.
+
+  Raises:
+    TypeError: if it is neither.
+  """
+  if isinstance(scheme, Scheme):
+    return scheme
+  if isinstance(scheme, str):
+    return get(scheme)
+  raise TypeError(
+    f'The scheme must be a Scheme, or a line for posjax.get, but got {type(scheme).__name__}.'
+  )
+
+
+def arrays(**given: Any) -> list[Any]:
+  """The arguments as arrays of JAX: those of NumPy are converted, and None stays None.
+
+  Raises:
+    TypeError: if one is no array of JAX or NumPy, or not of numbers.
+    ValueError: if an integer of NumPy is too large for JAX.
+  """
+  return [
+    x if x is None or isinstance(x, jax.Array) else _array(name, x) for name, x in given.items()
+  ]
+
+
+def _array(name: str, x: Any) -> Array:
+  if hasattr(x, '__jax_array__'):  # a variable of Flax
+    return jnp.asarray(x)
+  if not isinstance(x, np.ndarray | np.generic):
+    raise TypeError(f'{name} must be an array of JAX or NumPy, but got {type(x).__name__}.')
+  try:
+    converted = jnp.asarray(x)
+  except (TypeError, ValueError):
+    raise TypeError(f'{name} must be an array of numbers, but got {x.dtype}.') from None
+  if (
+    x.dtype.kind in 'iu' and x.itemsize > converted.itemsize and (np.asarray(converted) != x).any()
+  ):
+    raise ValueError(
+      f'{name} must fit {converted.dtype} unless jax_enable_x64 is set, but got numbers from '
+      f'{x.min()} to {x.max()}.'
+    )
+  return converted
+
+
+def check_present(**given: Array | None) -> None:
+  """Raises TypeError if an argument that is always needed is None."""
+  for name, x in given.items():
+    if x is None:
+      raise TypeError(f'{name} must be an array of JAX or NumPy, but got None.')
+
+
 def check_heads(q: Array, k: Array, v: Array) -> None:
   """Checks q [*B, T, H, D], k [*B, S, K, D] and v [*B, S, K, E], where K divides H.
 
   Raises:
     ValueError: if they do not fit.
+    TypeError: if they are not real or complex numbers of 16 bits or more.
   """
   for name, x in (('q', q), ('k', k), ('v', v)):
     if x.ndim < 3:
       raise ValueError(f'{name} must be [*B, tokens, heads, width], but got shape {x.shape}.')
+    if not jnp.issubdtype(x.dtype, jnp.inexact) or x.dtype.itemsize < 2:
+      raise TypeError(f'{name} must be float16, bfloat16 or wider, but got {x.dtype}.')
   if q.shape[:-3] != k.shape[:-3] or q.shape[-1] != k.shape[-1]:
     raise ValueError(
       f'q and k must agree on the batch and the head width, but got {q.shape} and {k.shape}.'
@@ -95,34 +157,28 @@ def check_heads(q: Array, k: Array, v: Array) -> None:
     raise ValueError(
       f'k and v must agree on batch, tokens and heads, but got {k.shape} and {v.shape}.'
     )
+  if q.shape[-2] == 0 or q.shape[-1] == 0:
+    raise ValueError(f'q must have heads of a width of at least 1, but got shape {q.shape}.')
   if k.shape[-2] == 0 or q.shape[-2] % k.shape[-2]:
     raise ValueError(
       f'The key heads must divide the query heads, but got {k.shape[-2]} and {q.shape[-2]}.'
     )
 
 
-def check_scheme(scheme: Scheme, params: Params, q_at, k_at) -> None:
-  """Checks that a scheme gets its parameters, and its prepared sides if it prepares any.
+def check_layout(q: Array, k: Array, q_pos: Ids, k_pos: Ids, axes: int) -> None:
+  """Recognizes heads before tokens, [*B, H, T, D], by the ids, which then fit the wrong axis.
 
   Raises:
-    ValueError: if something is missing.
+    ValueError: if the ids of both sides fit the axes of the heads, and not those of the tokens.
   """
-  parts = scheme.parts or (scheme,)
-  each = params if scheme.parts else (params,)
-  if scheme.parts and not (isinstance(params, tuple) and len(params) == len(parts)):
+  if min(q.ndim, k.ndim) < 3 or min(q_pos.ndim, k_pos.ndim) < 1:
+    return
+  token_axis = -2 if axes > 1 and min(q_pos.ndim, k_pos.ndim) > 1 else -1
+  counts = q_pos.shape[token_axis], k_pos.shape[token_axis]
+  if counts == (q.shape[-2], k.shape[-2]) != (q.shape[-3], k.shape[-3]):
     raise ValueError(
-      f'The parameters of a chain must be a tuple of {len(parts)} dicts, as from '
-      f'posjax.init(scheme, key, dims), but got {type(params).__name__}.'
-    )
-  for part, one in zip(parts, each, strict=True):
-    if not one and (declares(part, 'init') or declares(part, 'init_model')):
-      raise ValueError(
-        'The scheme has parameters, posjax.init(scheme, key, dims), but params hold none.'
-      )
-  if declares(scheme, 'prepare') and (q_at is None or k_at is None):
-    raise ValueError(
-      'The scheme prepares its sides, so q_at and k_at must be given: '
-      'params, at = scheme.prepare(params, x, pos, None).'
+      f'q and k must be [*B, tokens, heads, width] with {counts[0]} and {counts[1]} tokens, as '
+      f'there are ids, but got {q.shape} and {k.shape}, where heads seem to come before tokens.'
     )
 
 
@@ -147,22 +203,115 @@ def check_order(scheme: Scheme, q: Array, q_pos: Ids, k_pos: Ids, q_order, k_ord
     )
 
 
+def check_known_order(**orders: Array | None) -> None:
+  """Checks that no order is NaN, as far as the values are known: no number comes before it.
+
+  Raises:
+    ValueError: if one is.
+  """
+  for name, order in orders.items():
+    if order is None or not jnp.issubdtype(order.dtype, jnp.floating):
+      continue
+    if not isinstance(order, jax.core.Tracer) and bool(jnp.isnan(order).any()):
+      raise ValueError(f'{name} must be numbers that have an order, but got NaN.')
+
+
 def make_rules(q, scale, causal, window, logit_cap, dropout_rate, dropout_key) -> Rules:
   """Checks the plain arguments, and fills in the default scale.
 
   Raises:
     ValueError: if one is out of its range.
+    TypeError: if one is of another type.
   """
-  if window is not None and window < 1:
-    raise ValueError(f'The window must be at least 1, the query itself, but got {window}.')
-  if logit_cap is not None and not logit_cap > 0:
-    raise ValueError(f'The logit cap must be positive, but got {logit_cap}.')
+  if not isinstance(causal, bool | np.bool_):
+    raise TypeError(f'causal must be True or False, but got {causal!r}.')
+  if window is not None:
+    window = _integer('The window', window)
+    if window < 1:
+      raise ValueError(f'The window must be at least 1, the query itself, but got {window}.')
+    if window >= 2**31:
+      raise ValueError(f'The window must be below 2**31, but got {window}.')
+  if logit_cap is not None:
+    logit_cap = _number('The logit cap', logit_cap)
+    if not logit_cap > 0:
+      raise ValueError(f'The logit cap must be positive, but got {logit_cap}.')
+    if not _LEAST <= logit_cap <= _MOST:
+      raise ValueError(f'The logit cap must be finite and not 0 in float32, but got {logit_cap}.')
+  dropout_rate = _number('The dropout rate', dropout_rate)
   if not 0 <= dropout_rate < 1:
     raise ValueError(f'The dropout rate must be in [0, 1), but got {dropout_rate}.')
   if dropout_rate and dropout_key is None:
     raise ValueError(f'A dropout rate of {dropout_rate} needs a dropout_key, but got none.')
-  scale = q.shape[-1] ** -0.5 if scale is None else scale
-  return Rules(scale, causal, window, logit_cap, dropout_rate if dropout_key is not None else 0.0)
+  scale = q.shape[-1] ** -0.5 if scale is None else _scale(scale)
+  rate = dropout_rate if dropout_key is not None else 0.0
+  return Rules(scale, bool(causal), window, logit_cap, rate)
+
+
+def _scale(scale: Any) -> Any:
+  """The scale: a number, or one that is traced."""
+  if isinstance(scale, jax.core.Tracer):
+    if scale.shape or not jnp.issubdtype(scale.dtype, jnp.floating):
+      raise TypeError(
+        f'A traced scale must be one real number, but got {scale.dtype} {scale.shape}.'
+      )
+    return scale
+  scale = _number('The scale', scale)
+  if not abs(scale) <= _MOST:
+    raise ValueError(f'The scale must be finite in float32, but got {scale}.')
+  return scale
+
+
+def _number(name: str, x: Any) -> float:
+  """One real number, of Python, NumPy or JAX, whose value is known."""
+  if type(x) is float:
+    return x
+  if isinstance(x, jax.core.Tracer):
+    raise TypeError(f'{name} must be known when the attention is traced, but got {x.aval}.')
+  one = getattr(x, 'shape', ()) == () and not isinstance(x, bool | np.bool_ | str | bytes)
+  kind = getattr(x, 'dtype', None)
+  if one and (isinstance(x, numbers.Real) if kind is None else _is_real(kind)):
+    try:
+      return float(x)
+    except OverflowError:
+      raise ValueError(f'{name} must be finite, but got an integer too large.') from None
+  raise TypeError(f'{name} must be a number, but got {_shown(x)}.')
+
+
+def _integer(name: str, x: Any) -> int:
+  """One integer, of Python, NumPy or JAX, whose value is known."""
+  if type(x) is int:
+    return x
+  if isinstance(x, jax.core.Tracer):
+    raise TypeError(f'{name} must be known when the attention is traced, but got {x.aval}.')
+  if not isinstance(x, bool) and getattr(x, 'dtype', None) != jnp.bool_:
+    try:
+      return operator.index(x)
+    except TypeError:
+      pass
+  raise TypeError(f'{name} must be an integer, but got {_shown(x)}.')
+
+
+def _is_real(dtype) -> bool:
+  return jnp.issubdtype(dtype, jnp.integer) or jnp.issubdtype(dtype, jnp.floating)
+
+
+def _shown(x: Any) -> str:
+  """A value for a message: short ones as they are, else the type."""
+  shape = getattr(x, 'shape', None)
+  if shape is not None:
+    return f'an array of {x.dtype} with shape {shape}' if shape else f'{x} of {x.dtype}'
+  return repr(x) if isinstance(x, str | float | bool | None) else type(x).__name__
+
+
+def check_dropout_key(key: Any) -> None:
+  """Raises TypeError if a dropout key is given that is no single random key."""
+  if key is None:
+    return
+  if isinstance(key, jax.Array | np.ndarray):
+    typed = jnp.issubdtype(key.dtype, jax.dtypes.prng_key)
+    if key.ndim == 0 if typed else key.dtype == jnp.uint32 and key.ndim == 1 and key.size > 1:
+      return
+  raise TypeError(f'dropout_key must be one key, as jax.random.key(0), but got {_shown(key)}.')
 
 
 def check_segments(q_segments: Array | None, k_segments: Array | None) -> None:
@@ -173,9 +322,18 @@ def check_segments(q_segments: Array | None, k_segments: Array | None) -> None:
 
 
 def check_sinks(sinks: Array | None, num_heads: int) -> None:
-  """Raises ValueError if there is not one logit for each query head."""
-  if sinks is not None and sinks.shape != (num_heads,):
+  """Checks that there is one logit for each query head.
+
+  Raises:
+    ValueError: if the shape is another.
+    TypeError: if they are no real numbers.
+  """
+  if sinks is None:
+    return
+  if sinks.shape != (num_heads,):
     raise ValueError(f'sinks must be one per head, shape ({num_heads},), but got {sinks.shape}.')
+  if not jnp.issubdtype(sinks.dtype, jnp.floating) or sinks.dtype.itemsize < 2:
+    raise TypeError(f'sinks must be float16, bfloat16 or wider, but got {sinks.dtype}.')
 
 
 def make_side(
@@ -229,7 +387,7 @@ def make_side(
 
 
 def make_mask(given: Bool[Array, '...'], q: Array, k: Array) -> Bool[Array, 'b h T S']:
-  """The mask [*B, H or 1, T, S] or [T, S] as [b, h, T, S].
+  """The mask [*B, H, T, S] or [T, S], each axis of which may be 1, as [b, h, T, S].
 
   Raises:
     ValueError: if it does not broadcast to the logits.
@@ -239,15 +397,15 @@ def make_mask(given: Bool[Array, '...'], q: Array, k: Array) -> Bool[Array, 'b h
     raise TypeError(f'The mask must be boolean, True may attend, but got {given.dtype}.')
   leading, queries, heads, keys = q.shape[:-3], q.shape[-3], q.shape[-2], k.shape[-3]
   whole = (*leading, heads, queries, keys)
-  if given.shape == (queries, keys):
-    return given[None, None]
-  fits = len(given.shape) == len(whole) and given.shape[-2:] == (queries, keys)
-  if not fits or any(n not in (1, m) for n, m in zip(given.shape, whole, strict=True)):
+  shape = (1,) * (len(whole) - 2) + given.shape if given.ndim == 2 else given.shape
+  if len(shape) != len(whole) or any(n not in (1, m) for n, m in zip(shape, whole, strict=True)):
     raise ValueError(
-      f'The mask must broadcast to {whole} or be {(queries, keys)}, but got {given.shape}.'
+      f'The mask must broadcast to {whole} with as many axes, or to {(queries, keys)}, but got '
+      f'{given.shape}.'
     )
-  given = jnp.broadcast_to(given, (*leading, *given.shape[-3:]))
-  return given.reshape(math.prod(leading), *given.shape[-3:])
+  own = shape[:-3] if math.prod(shape[:-3]) == 1 else leading
+  given = jnp.broadcast_to(given.reshape(shape), (*own, shape[-3], queries, keys))
+  return given.reshape(math.prod(own), shape[-3], queries, keys)
 
 
 def _tokens(name: str, ids: Array, leading: tuple[int, ...], length: int, axes: int) -> Array:

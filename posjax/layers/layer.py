@@ -8,6 +8,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Inexact
 
 from posjax.attention import attend
+from posjax.attention.parameters import Checked, check
 from posjax.layers import arguments
 from posjax.layers import cache as caches
 from posjax.layers.cache import Cache
@@ -158,6 +159,7 @@ def attention(
 
 def _attention(layer, params, heads, queries, keys=None, *, last=False, **rest):
   """As `attention`, of checked tokens; `last` says that the queries end the keys."""
+  params = check(layer.scheme, params, layer.dims)
   if keys is None:
     params, queries = prepared(layer.scheme, params, queries, None)
     keys = queries
@@ -193,7 +195,7 @@ def attend_prepared(
     heads.k,
     heads.v,
     layer.scheme,
-    params,
+    Checked(params),
     q_pos=queries.pos,
     k_pos=keys.pos,
     q_at=queries.at,
@@ -273,6 +275,7 @@ def extend(
   segments = ones if new.segments is None else by_row('segments', new.segments, batch, tokens, 1)
   segments = segments.astype(jnp.int32)
   order = cache.length + jnp.arange(tokens, dtype=jnp.int32)
+  params = check(layer.scheme, params, layer.dims)
   new = new._replace(
     pos=by_row('pos', new.pos, batch, tokens, axes), segments=segments, order=order
   )

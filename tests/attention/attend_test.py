@@ -205,10 +205,13 @@ def test_attend_is_the_loop_over_pairs(options):
 
 @pytest.mark.parametrize(
   'shape',
-  [(), (1, 1), (BATCH, 1), (1, HEADS), (BATCH, HEADS)],
+  [
+    *((*rows, QUERIES, KEYS) for rows in ((), (1, 1), (BATCH, 1), (1, HEADS), (BATCH, HEADS))),
+    *((BATCH, 1, 1, KEYS), (BATCH, HEADS, QUERIES, 1), (1, KEYS)),
+  ],
 )
 def test_a_mask_of_any_broadcast_shape_hides_what_is_false(shape):
-  mask = np.random.default_rng(1).random((*shape, QUERIES, KEYS)) < 0.5
+  mask = np.random.default_rng(1).random(shape) < 0.5
   assert error(attend(mask=mask), expected(mask=mask)) <= TOLERANCE
 
 
@@ -262,10 +265,12 @@ def test_prepared_sides_may_lack_rows_and_reach_every_place():
   def logits(params, logits, q, k, q_at, k_at):
     return logits - jnp.moveaxis(abs(q_at['x'][:, :, None] - k_at['x'][:, None]), -1, 1)
 
+  def prepare(params, x, pos, last):
+    return params, {'x': jnp.zeros((*x.shape[:2], HEADS))}
+
   side = lambda n: np.broadcast_to(np.arange(n, dtype=np.float32)[None, :, None], (1, n, HEADS))
-  out = attend(
-    scheme=Scheme(logits=logits), params={}, q_at={'x': side(QUERIES)}, k_at={'x': side(KEYS)}
-  )
+  scheme = Scheme(prepare=prepare, logits=logits)
+  out = attend(scheme=scheme, params={}, q_at={'x': side(QUERIES)}, k_at={'x': side(KEYS)})
   apart = abs(np.arange(QUERIES)[:, None] - np.arange(KEYS))
   assert error(out, loops.attention(loops.content(Q, K) - apart, seen(), V)[0]) <= TOLERANCE
 

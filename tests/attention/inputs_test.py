@@ -1,5 +1,7 @@
 """What `attend` refuses: every message at the border is read here."""
 
+import itertools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -15,6 +17,9 @@ pytestmark = pytest.mark.usefixtures('unchecked')
 FLAT = jnp.ones((4, 6))
 Q, K = jnp.ones((2, 3, 4, 6)), jnp.ones((2, 5, 2, 6))  # B 2, T 3, S 5, H 4, K 2, D 6
 PARAMS = {'slopes': jnp.ones(4)}
+DRAW = np.random.default_rng(0)
+NAN = jnp.array([0.0, jnp.nan, 1.0])
+PAIRS, KEYS = (jnp.asarray(DRAW.normal(size=x.shape), jnp.float32) for x in (Q, K))
 ALIBI = posjax.get('alibi')
 MOVED = Scheme(ids=lambda pos, key: pos + 1)
 STREETS = TOYS['streets']
@@ -47,6 +52,25 @@ def attend(q=Q, k=K, v=K, scheme=ALIBI, params=PARAMS, **options):
     ({'q': Q[:, :, :3]}, r'key heads must divide the query heads, but got 2 and 3\.$'),
     ({'k': K[:, :, :0], 'v': K[:, :, :0]}, r'must divide the query heads, but got 0 and 4\.$'),
     ({'implementation': 'fast'}, r"implementation must be .* but got 'fast'\.$"),
+    ({'window': 2**31}, r'^The window must be below 2\*\*31, but got 2147483648\.$'),
+    ({'logit_cap': float('inf')}, r'logit cap must be finite and not 0 in float32, but got inf\.$'),
+    ({'logit_cap': 1e-45}, r'logit cap must be finite and not 0 in float32, but got 1e-45\.$'),
+    ({'scale': float('nan')}, r'^The scale must be finite in float32, but got nan\.$'),
+    ({'scale': -float('inf')}, r'^The scale must be finite in float32, but got -inf\.$'),
+    ({'scale': np.float64(1e39)}, r'^The scale must be finite in float32, but got 1e\+39\.$'),
+    ({'scale': 10**400}, r'^The scale must be finite, but got an integer too large\.$'),
+    ({'dropout_rate': float('nan')}, r'dropout rate must be in \[0, 1\), but got nan\.$'),
+    ({'implementation': ['dense']}, r"implementation must be .* but got \['dense'\]\.$"),
+    ({'q': Q[:, :, :0]}, r'^q must have heads of a width of at least 1, but got shape'),
+    ({'q': Q[..., :0], 'k': K[..., :0]}, r'^q must have heads of a width of at least 1, but got'),
+    ({'q': Q.swapaxes(1, 2), 'k': K.swapaxes(1, 2), 'v': K.swapaxes(1, 2)},
+     r'with 3 and 5 tokens, as there are ids, but got \(2, 4, 3, 6\) and \(2, 2, 5, 6\), where h'),
+    ({'scheme': 'rop'}, r"^Unknown scheme 'rop'; did you mean"),
+    ({'causal': True, 'q_order': NAN}, r'^q_order must be .* got NaN\.$'),
+    ({'window': 2, 'k_order': np.array([0.0, np.nan, 1, 2, 3])}, r'^k_order must be .* got NaN\.$'),
+    ({'causal': True, 'k_pos': jnp.full(5, jnp.nan)}, r'^k_pos must be .* but got NaN\.$'),
+    ({'k_pos': np.arange(5) + 2**31 - 2},
+     r'^k_pos must fit int32 unless .* but got numbers from 2147483646 to 2147483650\.$'),
     ({'window': 0}, r'window must be at least 1, the query itself, but got 0\.$'),
     ({'logit_cap': 0.0}, r'logit cap must be positive, but got 0\.0\.$'),
     ({'logit_cap': float('nan')}, r'logit cap must be positive, but got nan\.$'),
@@ -64,11 +88,12 @@ def attend(q=Q, k=K, v=K, scheme=ALIBI, params=PARAMS, **options):
     ({'q_order': ids(2)}, r'^q_order must be \(2, 3\), with or without .* got \(2,\)\.$'),
     ({'k_order': ids(1, 1, 5)}, r'^k_order must be \(2, 5\), .* but got \(1, 1, 5\)\.$'),
     ({'q_segments': ids(2), 'k_segments': ids(5)}, r'^q_segments must be \(2, 3\), .* \(2,\)\.$'),
-    ({'mask': seen(5, 3)}, r'^The mask .* to \(2, 4, 3, 5\) or be \(3, 5\), but got \(5, 3\)\.$'),
+    ({'mask': seen(5, 3)}, r'^The mask .* \(2, 4, 3, 5\) .* or to \(3, 5\), but got \(5, 3\)\.$'),
     ({'mask': seen(2, 3, 5)}, r'mask must broadcast to .* but got \(2, 3, 5\)\.$'),
     ({'mask': seen(2, 2, 3, 5)}, r'mask must broadcast to .* but got \(2, 2, 3, 5\)\.$'),
     ({'mask': seen(1, 3, 5)}, r'mask must broadcast to .* but got \(1, 3, 5\)\.$'),
-    ({'mask': seen(2, 4, 1, 5)}, r'mask must broadcast to .* but got \(2, 4, 1, 5\)\.$'),
+    ({'mask': seen(2, 4, 2, 5)}, r'mask must broadcast to .* but got \(2, 4, 2, 5\)\.$'),
+    ({'mask': seen(5)}, r'mask must broadcast to .* but got \(5,\)\.$'),
   ],
 )  # fmt: skip
 def test_what_does_not_fit_is_refused_with_what_was_expected_and_got(options, message):
@@ -79,6 +104,47 @@ def test_what_does_not_fit_is_refused_with_what_was_expected_and_got(options, me
 @pytest.mark.parametrize(
   ('options', 'message'),
   [
+    ({'q': Q.astype(int)}, r'^q must be float16, bfloat16 or wider, but got int32\.$'),
+    ({'k': K > 0}, r'^k must be float16, bfloat16 or wider, but got bool\.$'),
+    ({'v': np.ones(K.shape, np.uint8)}, r'^v must be float16, bfloat16 or wider, but got uint8\.$'),
+    ({'q': Q.astype(jnp.float8_e4m3fn)}, r'^q must be float16, bfloat16 or wider, but got float8_'),
+    ({'q': Q.tolist()}, r'^q must be an array of JAX or NumPy, but got list\.$'),
+    ({'k': None}, r'^k must be an array of JAX or NumPy, but got None\.$'),
+    ({'v': 'v'}, r'^v must be an array of JAX or NumPy, but got str\.$'),
+    ({'v': np.full(K.shape, 'v')}, r'^v must be an array of numbers, but got <U1\.$'),
+    ({'q_pos': None}, r'^q_pos must be an array of JAX or NumPy, but got None\.$'),
+    ({'k_pos': range(5)}, r'^k_pos must be an array of JAX or NumPy, but got range\.$'),
+    ({'mask': [[True]]}, r'^mask must be an array of JAX or NumPy, but got list\.$'),
+    ({'sinks': 0.5}, r'^sinks must be an array of JAX or NumPy, but got float\.$'),
+    ({'sinks': jnp.ones(4, int)}, r'^sinks must be float16, bfloat16 or wider, but got int32\.$'),
+    (
+      {'scheme': None},
+      r'^The scheme must be a Scheme, or a line for posjax\.get, but got NoneType',
+    ),
+    ({'scheme': posjax.schemes}, r'^The scheme must be a Scheme, or .* but got module\.$'),
+    ({'window': float('nan')}, r'^The window must be an integer, but got nan\.$'),
+    ({'window': 1.5}, r'^The window must be an integer, but got 1\.5\.$'),
+    ({'window': True}, r'^The window must be an integer, but got True\.$'),
+    (
+      {'window': jnp.ones(2, int)},
+      r'must be an integer, but got an array of int32 with shape \(2,\)',
+    ),
+    ({'causal': 'no'}, r"^causal must be True or False, but got 'no'\.$"),
+    ({'causal': 1}, r'^causal must be True or False, but got 1\.$'),
+    ({'logit_cap': '3'}, r"^The logit cap must be a number, but got '3'\.$"),
+    ({'logit_cap': True}, r'^The logit cap must be a number, but got True\.$'),
+    ({'scale': 1j}, r'^The scale must be a number, but got complex\.$'),
+    (
+      {'scale': jnp.ones((4, 1, 1))},
+      r'^The scale must be a number, but got an array of float32 with',
+    ),
+    ({'dropout_rate': None}, r'^The dropout rate must be a number, but got None\.$'),
+    ({'dropout_key': 0}, r'^dropout_key must be one key, as jax\.random\.key\(0\), but got int\.$'),
+    (
+      {'dropout_key': jnp.ones(2)},
+      r'^dropout_key must be one key, .* an array of float32 with shape',
+    ),
+    ({'dropout_key': jax.random.split(jax.random.key(0))}, r'^dropout_key must be one key, as'),
     ({'mask': jnp.ones((3, 5))}, r'^The mask must be boolean, True may attend, but got float32\.$'),
     (
       {'mask': jnp.ones((3, 5), jnp.int32)},
@@ -176,6 +242,72 @@ def test_prepared_sides_begin_with_the_tokens(shape):
 def test_errors_come_when_traced_and_not_when_run():
   with pytest.raises(ValueError, match='window must be at least 1'):
     jax.eval_shape(lambda q: attend(q=q, window=0), Q)
+
+
+def test_numbers_that_decide_what_is_computed_must_be_known_when_traced():
+  for name in ('window', 'logit_cap', 'dropout_rate'):
+    with pytest.raises(TypeError, match='must be known when the attention is traced, but got'):
+      jax.eval_shape(lambda x, name=name: attend(**{name: x}), 3)
+  with pytest.raises(TypeError, match='causal must be True or False, but got'):
+    jax.eval_shape(lambda x: attend(causal=x), True)
+
+
+def test_a_traced_scale_has_a_gradient_in_the_reference_and_is_refused_elsewhere():
+  total = lambda scale, **how: attend(q=0.1 * PAIRS, k=KEYS, v=KEYS, scale=scale, **how).sum()
+  step = 1e-2
+  difference = (total(0.3 + step) - total(0.3 - step)) / (2 * step)
+  np.testing.assert_allclose(jax.grad(total)(0.3), difference, rtol=1e-2)
+  for name in ('blockwise', 'pallas', 'cudnn'):
+    with pytest.raises(ValueError, match=f"A traced scale needs .*'dense', but got '{name}'"):
+      jax.eval_shape(lambda x, name=name: total(x, implementation=name), 0.3)
+  with pytest.raises(TypeError, match='A traced scale must be one real number, but got int32 '):
+    jax.eval_shape(total, 1)
+
+
+def test_numbers_may_be_those_of_numpy_and_jax():
+  like = attend(q=PAIRS, k=KEYS, v=KEYS, window=2, scale=0.5, logit_cap=3.0, causal=True)
+  for kind in (np, jnp):
+    rest = {'scale': kind.float32(0.5), 'logit_cap': kind.float32(3), 'causal': np.True_}
+    same = attend(q=PAIRS, k=KEYS, v=KEYS, window=kind.int32(2), **rest)
+    np.testing.assert_array_equal(same, like)
+
+
+def test_arrays_may_be_those_of_numpy_and_the_scheme_a_line():
+  pos = {'q_pos': np.arange(3), 'k_pos': np.arange(5)}
+  out = attend(*map(np.asarray, (PAIRS, KEYS, KEYS)), 'alibi', PARAMS, **pos, causal=True)
+  pos = {name: jnp.asarray(x) for name, x in pos.items()}
+  np.testing.assert_array_equal(out, attend(PAIRS, KEYS, KEYS, **pos, causal=True))
+
+
+def test_a_mask_may_have_size_1_along_every_axis():
+  """As Flax's: [B, 1, 1, S] hides keys, [B, 1, T, 1] blanks queries."""
+  whole, draw = (2, 4, 3, 5), np.random.default_rng(3)
+  out = lambda mask, **how: attend(q=PAIRS, k=KEYS, v=KEYS, mask=mask, **how)
+  for shape in ((2, 4, 3, 1), (1, 5), (2, 1, 1, 5)):
+    mask = jnp.asarray(draw.random(shape) < 0.6)
+    full = out(jnp.broadcast_to(mask, whole))
+    np.testing.assert_allclose(out(mask), full, atol=1e-6)
+  for name in ('blockwise', 'pallas', 'cudnn'):
+    np.testing.assert_allclose(out(mask, implementation=name), full, atol=1e-6)
+  for shape in itertools.product(*((1, n) for n in whole)):
+    assert inputs.make_mask(jnp.ones(shape, bool), Q, K).shape == (*shape[:2], 3, 5)
+
+
+def test_a_mask_of_several_leading_axes_may_lack_some_of_their_rows():
+  q, k = jnp.ones((7, 2, 3, 4, 6)), jnp.ones((7, 2, 5, 2, 6))
+  mask = jnp.arange(7).reshape(7, 1, 1, 1, 1) % 2 == 0
+  expected = jnp.broadcast_to(mask, (7, 2, 1, 3, 5)).reshape(14, 1, 3, 5)
+  np.testing.assert_array_equal(inputs.make_mask(mask, q, k), expected)
+
+
+@pytest.mark.parametrize('implementation', sorted(posjax.attention.IMPLEMENTATIONS))
+def test_nothing_to_compute_gives_nothing_and_no_keys_give_zeros(implementation):
+  how = {'implementation': implementation}
+  assert attend(q=Q[:, :0], q_pos=ids(0), **how).shape == (2, 0, 4, 6)
+  assert attend(q=Q[:0], k=K[:0], v=K[:0], **how).shape == (0, 3, 4, 6)
+  assert attend(v=K[..., :0], **how).shape == (2, 3, 4, 0)
+  blind = attend(k=K[:, :0], v=K[:, :0].astype(jnp.bfloat16), k_pos=ids(0), **how)
+  np.testing.assert_array_equal(blind, jnp.zeros(Q.shape, jnp.bfloat16))
 
 
 def test_a_dropout_key_without_a_rate_drops_nothing():

@@ -57,7 +57,7 @@ def test_values_and_gradients_equal_text_004():
   assert error(score[0, 0], get('additive_score')) < 1e-6
 
   def context(s, h, params):
-    return attend(s, h, h, additive.scheme(), params, **ids)[0, :, 0]
+    return attend(s, h, h, additive.scheme(of_s.shape[-1]), params, **ids)[0, :, 0]
 
   found, back = jax.vjp(context, s, h, params)
   assert error(found, get('additive_context')) < 1e-5

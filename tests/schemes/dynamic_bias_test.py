@@ -96,8 +96,8 @@ def test_a_network_without_kernels_is_a_constant_that_the_softmax_forgets(key):
   params = scheme.init(key, posjax.Dims(24, 6, 4))
   params = {n: 0 * p if n.startswith('kernel') else p for n, p in params.items()}
   q, k, v = jax.random.normal(key, (3, 2, 7, 6, 4))
-  outs = [attend(q, k, v, s, params, q_pos=jnp.arange(7), k_pos=jnp.arange(7)) for s in
-          (scheme, posjax.Scheme())]  # fmt: skip
+  pairs = (scheme, params), (posjax.Scheme(), {})
+  outs = [attend(q, k, v, *pair, q_pos=jnp.arange(7), k_pos=jnp.arange(7)) for pair in pairs]
   assert error(*outs) < 1e-6
 
 

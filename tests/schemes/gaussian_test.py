@@ -47,9 +47,14 @@ def test_values_and_gradients_equal_an_independent_loop(case):
   real = jnp.asarray(GOLDEN[f'{case}_mask_true_token'])[:, None, None]
   tokens = real.shape[-1]
   mask, pos = jnp.broadcast_to(real, (len(real), 1, tokens, tokens)), jnp.arange(tokens)
-  prior = posjax.Scheme(bias=lambda params, distance: gaussian.bias(*params, distance), axes=1)
+  prior = posjax.Scheme(
+    init=lambda key, dims: {'w': jnp.ones(1), 'b': jnp.zeros(1)},
+    bias=lambda params, distance: gaussian.bias(params['w'], params['b'], distance),
+    axes=1,
+  )
 
-  def layer(q, k, v, *params):
+  def layer(q, k, v, w, b):
+    params = {'w': w, 'b': b}
     return posjax.attend(q, k, v, prior, params, q_pos=pos, k_pos=pos, mask=mask)
 
   @jax.jit
