@@ -8,14 +8,20 @@ on another number of them, attention adds up in another order, and losses differ
 """
 
 import functools
+import os
 import re
+import signal
 import sys
 from pathlib import Path
+
+if __name__ == '__main__':  # a Ctrl-C while JAX is being loaded ends in no traceback either
+  signal.signal(signal.SIGINT, lambda *_: os._exit(130))
 
 from absl import app, flags, logging
 from ml_collections import config_flags
 
 from posjax.experiment.flags import parse
+from posjax.experiment.interrupt import leave_quietly
 from posjax.experiment.run import Result, Setup, run, setup, train
 
 __all__ = ['Result', 'Setup', 'main', 'run', 'setup', 'train']
@@ -26,18 +32,19 @@ DEFAULT = Path(__file__).parent / 'configs' / 'default.py'
 def main(argv: list[str]) -> None:
   if len(argv) > 1:
     sys.exit(f'train.py: error: unknown arguments {argv[1:]}.')
+  leave_quietly()
   logging.set_verbosity(logging.WARNING)  # orbax tells every file otherwise
   config = flags.FLAGS.config
   name = Path(config_flags.get_config_filename(flags.FLAGS['config'])).stem
   scheme = re.sub(r'[^\w.=+-]+', '_', config.scheme).strip('_')  # what no shell must quote
   workdir = flags.FLAGS.workdir or Path('runs', f'{name}-{scheme}')
   try:
-    prepared = setup(config, workdir)
+    prepared = setup(config, workdir, allow_changed_data=flags.FLAGS.allow_changed_data)
   except (ValueError, TypeError, OSError) as error:
     sys.exit(f'train.py: error: {error}')
   try:
     run(prepared)
-  except FloatingPointError as error:
+  except (FloatingPointError, ValueError, OSError) as error:
     sys.exit(f'train.py: error: {error}')
 
 

@@ -8,7 +8,7 @@ from ml_collections import config_flags
 
 
 def parse(argv: list[str], default: Path) -> list[str]:
-  """Defines and reads --config and --workdir; whatever is wrong with them ends in one sentence.
+  """Defines and reads the flags of a run; whatever is wrong with them ends in one sentence.
 
   Args:
     argv: the command line.
@@ -18,6 +18,9 @@ def parse(argv: list[str], default: Path) -> list[str]:
     What is left of the command line.
   """
   flags.DEFINE_string('workdir', None, 'Folder of the run; by default one in runs/.')
+  flags.DEFINE_boolean(
+    'allow_changed_data', False, 'Goes on though the data changed since the run began.'
+  )
   try:
     config_flags.DEFINE_config_file('config', str(default), lock_config=True)
     rest = app.parse_flags_with_usage(argv)

@@ -1,16 +1,25 @@
 """The config and the last model that train.py left in a work folder."""
 
-import json
+from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from flax import nnx
 from ml_collections import ConfigDict
 
-from posjax.experiment import checkpoint, optimizer, sharding, training
-from posjax.experiment.config_keys import completed
+from posjax.experiment import checkpoint, optimizer, sharding, training, work_folder
 from posjax.experiment.evaluation import higher
 from posjax.experiment.tasks import Task
+
+# The keys of every config that asking a model reads.
+NEEDED: Mapping[str, type] = MappingProxyType(
+  {
+    'scheme': str,
+    **dict.fromkeys(('seed', 'steps', 'batch_size', 'checkpoint_every'), int),
+    **dict.fromkeys(('task', 'model', 'optimizer', 'checkpoint'), dict),
+  }
+)
 
 
 def read_config(workdir: Path) -> ConfigDict:
@@ -18,12 +27,20 @@ def read_config(workdir: Path) -> ConfigDict:
 
   Raises:
     FileNotFoundError: if there is none.
+    ValueError: if config.json holds something else.
   """
-  path = workdir / 'config.json'
+  path = workdir / work_folder.CONFIG
   if not path.is_file():
     what = 'holds no run of train.py' if workdir.is_dir() else 'is no folder'
     raise FileNotFoundError(f'{workdir} {what}: there is no {path.name}.')
-  return ConfigDict(_tuples(completed(json.loads(path.read_text()))))
+  config = work_folder.stored_config(workdir) or {}
+  for key, kind in NEEDED.items():
+    if type(config.get(key)) is not kind:
+      raise ValueError(
+        f'{path} should hold the config of a run, whose {key} is of type {kind.__name__}, but has '
+        f'{config.get(key)!r:.40}.'
+      )
+  return ConfigDict(_tuples(config))
 
 
 def restore(workdir: Path, config: ConfigDict, task: Task) -> tuple[Any, nnx.State]:
@@ -44,7 +61,7 @@ def restore(workdir: Path, config: ConfigDict, task: Task) -> tuple[Any, nnx.Sta
   transform = optimizer.make(config.steps, **config.optimizer)
   graph, state = training.create(task, transform, sharding.make_mesh(), config.seed)
   choice = checkpoint.choose(config, higher(task))
-  state, _ = checkpoint.chosen(workdir / 'checkpoints', state, choice)
+  state, _ = checkpoint.chosen(workdir / work_folder.CHECKPOINTS, state, choice)
   return graph, nnx.merge_state(state.params, state.rest)
 
 
