@@ -369,7 +369,8 @@ def _note_hashes(folder: Path) -> None:
   """Orbax calls it when all files of a checkpoint are written, and before that has its name."""
   if is_first():
     for place in folder.glob('*.orbax-checkpoint-tmp*'):
-      files = sorted(path for path in place.rglob('*') if path.is_file())
+      # What lies in folders; Orbax still writes to files beside them, which no restoring reads.
+      files = sorted(path for path in place.glob('*/**/*') if path.is_file())
       noted = {path.relative_to(place).as_posix(): _hash(path) for path in files}
       (place / HASHES).write_text(json.dumps(noted, indent=2) + '\n')
 
