@@ -11,6 +11,7 @@ and the run goes on from the one before.
 """
 
 import contextlib
+import errno
 import functools
 import hashlib
 import json
@@ -178,13 +179,20 @@ def manager(folder: Path, choice: Choice) -> Generator[ocp.CheckpointManager]:
         opened.close()
 
 
+# What libraries name, somewhere in long messages, where they cannot write.
+_FAILURES = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EACCES, errno.EPERM, errno.EROFS)
+_FAILURES = (*_FAILURES, errno.ENOTDIR, errno.ENOENT, errno.EIO, errno.ESTALE)
+
+
 @contextlib.contextmanager
 def _written(folder: Path) -> Generator[None]:
   """Whatever Orbax and its libraries raise where a checkpoint cannot be written, as one error."""
   try:
     yield
   except Exception as error:
-    why = ' '.join(str(error).split())[:200] or type(error).__name__
+    text = ' '.join(str(error).split())
+    known = [os.strerror(number) for number in _FAILURES if os.strerror(number) in text]
+    why = known[0] if known else text[:200] or type(error).__name__
     raise Unwritten(
       f'A checkpoint could not be written to {folder} ({why}); what was saved before stays: mend '
       'that, and the same command goes on.'

@@ -9,24 +9,25 @@ from pathlib import Path
 from typing import IO
 
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)  # the disk, the quota, the largest file
+PATIENCE = 3.0  # seconds to wait for a process that is about to end
 
 
 class Busy(OSError):
   """Another process works in the folder."""
 
 
-def lock(path: Path, patience: float = 3.0) -> IO[str]:
+def lock(path: Path, patience: float | None = None) -> IO[str]:
   """Holds a file for this process, and for those that inherit the handle, until all have ended.
 
   Args:
     path: of the file; it is made, and stays.
-    patience: seconds to wait for processes that are about to end.
+    patience: seconds to wait for processes that are about to end; by default `PATIENCE`.
 
   Raises:
     Busy: if another process holds it.
   """
   file = path.open('a+')
-  deadline = time.monotonic() + patience
+  deadline = time.monotonic() + (PATIENCE if patience is None else patience)
   while True:
     try:
       fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
