@@ -400,7 +400,7 @@ def test_without_one_that_can_be_read_checkpoints_are_refused_and_stay(tmp_path)
   for step in '12':
     (tmp_path / step / checkpoint.HASHES).unlink()
   with (
-    pytest.raises(ValueError, match='No checkpoint in .* can be read'),
+    pytest.raises(ValueError, match=r'No checkpoint in .* can be read'),
     checkpoint.manager(tmp_path, choice) as checkpoints,
   ):
     checkpoint.restore(checkpoints, state_at(0), numbers())
