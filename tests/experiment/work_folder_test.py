@@ -14,6 +14,7 @@ import pytest
 from posjax.experiment import locks, report, run, trained, work_folder
 from posjax.experiment.compare.cell import run_cell, steps_done
 from tests.experiment.faults import POINTS, after, at_each_step, contents, copied, line, stopped_run
+from tests.experiment.runs import ROOT
 from train import setup, train
 
 HASH = r'[0-9a-f]{64}'
@@ -161,15 +162,15 @@ BAD = [b'[]', b'null', b'{"seed": 0, "st', b'', b'\xff\xfe', b'[' * 100_000, b'7
 
 @pytest.mark.parametrize('content', BAD, ids=lambda content: repr(content)[:12])
 def test_a_json_file_that_holds_something_else_is_refused(content, folder, config):
-  names = ['config.json', 'data.json']
-  for name in names:
-    whole = (folder / name).read_bytes()
+  for name in ('config.json', 'data.json', 'vocabulary.json'):
+    whole = (folder / name).read_bytes() if (folder / name).exists() else None
     (folder / name).write_bytes(content)
     refused(config, folder, ValueError, f'{name} should hold .* as JSON, but holds')
     if name == 'config.json':
       with pytest.raises(ValueError, match=r'config\.json should hold'):
         trained.read_config(folder)
-    (folder / name).write_bytes(whole)
+    if whole:
+      (folder / name).write_bytes(whole)
 
 
 def test_json_of_another_form_is_refused(folder, config):
@@ -351,3 +352,15 @@ def test_a_full_disk_ends_the_run_in_one_sentence_and_leaves_what_was_saved(
   at_each_step(monkeypatch, after(7, first=3))
   result = train(config, tmp_path / 'run')
   assert steps_of(result) == [1, 2, 3, 4, 5, 6]
+
+
+def test_each_fault_of_the_table_has_a_test_of_that_name():
+  lines = (ROOT / 'docs' / 'faults.md').read_text().splitlines()
+  rows = [line for line in lines if line.startswith('|')][2:]
+  files = [path.read_text() for path in (ROOT / 'tests' / 'experiment').rglob('*_test.py')]
+  there = set(re.findall(r'^def (test_\w+)', '\n'.join(files), re.MULTILINE))
+  assert len(rows) > 20
+  for row in rows:
+    named = re.findall(r'`(test_\w+)`', row.split('|')[3])
+    assert named, row
+    assert set(named) <= there, row

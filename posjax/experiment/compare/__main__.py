@@ -103,7 +103,7 @@ def work(todo: Plan) -> None:
       if todo.mine and len(left) < len(todo.mine):
         grid.say(f'{len(todo.mine) - len(left)} of {len(todo.mine)} runs had finished before')
       running = []
-      known = data_of_axes([there[cell.id] for cell in todo.mine if cell.id in there])
+      known = data_of_axes((cell, there[cell.id]) for cell in todo.mine if cell.id in there)
 
       def options(cell):
         data = None if todo.allow_changed_data else known.get(str(cell.axes))
@@ -119,7 +119,7 @@ def work(todo: Plan) -> None:
         for end in ends:
           if 'stopped' not in end.row:
             keep(todo, end)
-            for axes, data in data_of_axes([{**end.row, 'axes': end.cell.axes}]).items():
+            for axes, data in data_of_axes([(end.cell, end.row)]).items():
               known.setdefault(axes, data)
             ended += 1
             grid.ended(end, [cell for cell in running if cell.id != end.cell.id])

@@ -1,7 +1,7 @@
 """The summary of a grid: a row for each scheme and axis value, over its seeds."""
 
 import functools
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from ml_collections import ConfigDict
@@ -204,10 +204,11 @@ def summarize(
   Raises:
     ValueError: if the runs have no metric of that name, or they saw different data.
   """
-  finished = [results[cell.id] for cell in cells if 'scores' in results.get(cell.id, ())]
+  ended = [(cell, results[cell.id]) for cell in cells if 'scores' in results.get(cell.id, ())]
+  finished = [line for _, line in ended]
   if not finished:
     return None
-  different = different_data(finished)
+  different = different_data(ended)
   if different and not allow_changed_data:
     raise ValueError(
       f'{different} Take the lines of one of them out of results.jsonl to have them run again, or '
@@ -226,26 +227,26 @@ def summarize(
   return Summary(tuple(rows), baseline, what, threshold, found, different)
 
 
-def data_of_axes(lines: Sequence[Line]) -> dict[str, str]:
-  """The sha256 of the data of finished runs, by their axis values; the first where they differ."""
-  known = {}
-  for line in lines:
-    sha256 = line.get('facts', {}).get('sha256')
-    if sha256 is not None:
-      known.setdefault(str(line['axes']), sha256)
-  return known
-
-
-def different_data(lines: Sequence[Line]) -> str:
-  """A sentence about runs that are compared and did not see the same data; '' if all did.
+def data_of_axes(ended: Iterable[tuple[Cell, Line]]) -> dict[str, str]:
+  """The sha256 of the data of runs that ended, by their axis values; the first where they differ.
 
   Runs with other axis values may well have other data. Lines that do not say are left out.
   """
-  known, parts = data_of_axes(lines), []
-  for line in lines:
+  known: dict[str, str] = {}
+  for cell, line in ended:
     sha256 = line.get('facts', {}).get('sha256')
-    first = known.get(str(line['axes']))
-    where = f'{line["scheme"]}, seed {line["seed"]}'
+    if sha256 is not None:
+      known.setdefault(str(cell.axes), sha256)
+  return known
+
+
+def different_data(ended: Sequence[tuple[Cell, Line]]) -> str:
+  """A sentence about runs that are compared and did not see the same data; '' if all did."""
+  known, parts = data_of_axes(ended), []
+  for cell, line in ended:
+    sha256 = line.get('facts', {}).get('sha256')
+    first = known.get(str(cell.axes))
+    where = f'{cell.scheme}, seed {cell.seed}'
     if sha256 is not None and sha256 != first:
       parts.append(f'{where} had {sha256}, not {first}')
     elif 'changed' in line:
