@@ -18,6 +18,8 @@ import json
 import logging as standard_logging
 import math
 import os
+import sys
+import threading
 from collections.abc import Callable, Generator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -201,16 +203,36 @@ def _written(folder: Path) -> Generator[None]:
 
 @contextlib.contextmanager
 def _no_tracebacks() -> Generator[None]:
-  """Orbax logs the traceback of each error in a thread, and then raises it where it is told."""
+  """Keeps back what Orbax and its libraries print of an error in a thread beside raising it.
+
+  Some print it only when they are cleared away, so that after an error this stays as it is.
+  """
 
   def told(record: standard_logging.LogRecord) -> bool:
-    return not (record.exc_info and 'orbax' in record.pathname)
+    return not record.exc_info or (record.name == 'absl' and 'orbax' not in record.pathname)
 
-  logger = logging.get_absl_logger()
-  logger.addFilter(told)
+  def hook(*error) -> None:
+    if threading.current_thread() is threading.main_thread():
+      before(*error)
+
+  loggers = [standard_logging.getLogger(name) for name in ('absl', 'asyncio', 'concurrent.futures')]
+  before, sys.excepthook = sys.excepthook, hook  # C++ calls it in threads of its own
+  for logger in loggers:
+    logger.addFilter(told)
   try:
     yield
-  finally:
+  except Unwritten:
+    raise
+  except BaseException:
+    _as_before(loggers, told, before)
+    raise
+  else:
+    _as_before(loggers, told, before)
+
+
+def _as_before(loggers: Sequence[standard_logging.Logger], told: Any, hook: Any) -> None:
+  sys.excepthook = hook
+  for logger in loggers:
     logger.removeFilter(told)
 
 

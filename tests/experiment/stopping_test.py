@@ -2,6 +2,8 @@
 
 import contextlib
 import json
+import re
+import resource
 import signal
 import subprocess
 import time
@@ -162,3 +164,28 @@ def test_a_signal_right_after_it_was_asked_for_stops_the_next_step_and_that_one_
   assert 'stopped after step 2, and saved' in capsys.readouterr().out
   assert checkpoints(tmp_path) == {'2'}
   assert list(losses(tmp_path / 'run')) == [1, 2]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize('room', [20_000, 60_000])
+def test_a_command_without_room_says_one_sentence_and_no_traceback(room, tmp_path, points):
+  """A real limit of the size of files, which losses or checkpoints reach."""
+
+  def limit():
+    resource.setrlimit(resource.RLIMIT_FSIZE, (room, room))
+
+  changes = [f'--config.task.data={points}', '--config.steps=100000', '--config.log_every=1']
+  process = start(
+    tmp_path / 'run',
+    tmp_path / 'cache',
+    LINE,
+    *changes,
+    '--config.checkpoint_every=50',
+    '--config.eval_every=100000',
+    stdout=subprocess.DEVNULL,
+    preexec_fn=limit,
+  )
+  _, error = process.communicate(timeout=200)
+  assert process.returncode == 1
+  assert re.fullmatch(r'train\.py: error: .*File too large.*; what was saved .*\n', error), error
+  assert checkpoints(tmp_path)
