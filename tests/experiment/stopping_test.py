@@ -140,7 +140,10 @@ def test_one_ctrl_c_or_two_at_any_time_end_a_run_without_a_traceback(tmp_path, p
     time.sleep(0.03 * (number % 4))
     process.send_signal(signal.SIGINT)
     _, error = process.communicate(timeout=60)
-    assert (process.returncode, error) in ((130, QUIET), (130, ''), (0, '')), number
+    assert process.returncode in (0, 130), error
+    # Orbax may warn of a checkpoint that it has just begun.
+    assert 'Traceback' not in error, error
+    assert error == '' or error.endswith(QUIET), error
 
 
 def test_a_signal_right_after_it_was_asked_for_stops_the_next_step_and_that_one_is_saved(
