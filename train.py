@@ -9,13 +9,18 @@ on another number of them, attention adds up in another order, and losses differ
 
 import functools
 import re
+import signal
 import sys
 from pathlib import Path
+
+if __name__ == '__main__':  # a Ctrl-C while JAX is being loaded ends in no traceback either
+  signal.signal(signal.SIGINT, lambda *_: sys.exit(130))
 
 from absl import app, flags, logging
 from ml_collections import ConfigDict, config_flags
 
 from posjax.experiment.flags import parse
+from posjax.experiment.interrupt import leave_quietly
 from posjax.experiment.plain import sentence
 from posjax.experiment.run import Result, Setup, run, setup, train
 
@@ -27,24 +32,25 @@ LONGEST = 200  # letters of a folder's name
 
 def main(argv: list[str]) -> None:
   del argv  # every argument is a flag
+  leave_quietly()
   logging.set_verbosity(logging.WARNING)  # orbax tells every file otherwise
   config = flags.FLAGS.config
   try:
-    prepared = setup(config, flags.FLAGS.workdir or default_workdir(config))
+    workdir = flags.FLAGS.workdir or default_workdir(config)
+    prepared = setup(config, workdir, allow_changed_data=flags.FLAGS.allow_changed_data)
   except (ValueError, TypeError, OSError, ImportError) as error:
     sys.exit(f'train.py: error: {sentence(error)}')
   try:
     run(prepared)
-  except FloatingPointError as error:
-    sys.exit(f'train.py: error: {error}')
+  except (FloatingPointError, ValueError, OSError) as error:
+    sys.exit(f'train.py: error: {sentence(error)}')
 
 
 def default_workdir(config: ConfigDict) -> Path:
   """A folder in runs/, named after the config file and the scheme."""
   name = Path(config_flags.get_config_filename(flags.FLAGS['config'])).stem
-  scheme = re.sub(r'[^\w.=+-]+', '_', str(config.get('scheme'))).strip(
-    '_'
-  )  # what no shell must quote
+  unquoted = re.sub(r'[^\w.=+-]+', '_', str(config.get('scheme')))  # what no shell must quote
+  scheme = unquoted.strip('_')
   return Path('runs', f'{name}-{scheme}'[:LONGEST])
 
 

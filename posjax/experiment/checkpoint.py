@@ -4,12 +4,23 @@ A run saves a checkpoint every `checkpoint_every` steps and after its last step:
 *regular* checkpoints. A run that is interrupted saves one more, to resume from; which steps it was
 interrupted after must not change what the run ends with, so that one is never chosen as the best
 and never averaged.
+
+Each checkpoint holds a hash of each of its files, since a changed byte of an array would be read
+without an error. One whose files are not those that were saved is set aside, under another name,
+and the run goes on from the one before.
 """
 
 import contextlib
+import errno
 import functools
+import hashlib
+import json
+import logging as standard_logging
 import math
-from collections.abc import Generator, Mapping, Sequence
+import os
+import sys
+import threading
+from collections.abc import Callable, Generator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -22,8 +33,11 @@ from orbax.checkpoint.checkpoint_managers import PreservationPolicy
 
 from posjax.experiment.checks import Count
 from posjax.experiment.names import check_known
+from posjax.experiment.work_folder import Unwritten, is_first
 
 USES = ('last', 'best', 'mean')
+HASHES = 'sha256.json'  # in the folder of a checkpoint: the hash of each of its files
+UNREADABLE = '.unreadable'  # what the name of a checkpoint ends with that was set aside
 
 
 class Choice(NamedTuple):
@@ -145,18 +159,83 @@ def manager(folder: Path, choice: Choice) -> Generator[ocp.CheckpointManager]:
   """Opens a folder of checkpoints, and waits for unfinished ones at the end.
 
   A checkpoint that was killed half-way is never picked up.
+
+  Raises:
+    Unwritten: at the end, if a checkpoint could not be written.
   """
   options = ocp.CheckpointManagerOptions(
     preservation_policy=_Kept(choice),
     # Orbax writes metrics only where it has a function that ranks them.
     best_fn=(lambda metrics: metrics[choice.metric]) if choice.use == 'best' else None,
     cleanup_tmp_directories=True,
+    async_options=ocp.AsyncOptions(
+      post_finalization_callback=functools.partial(_note_hashes, folder.resolve()),
+      # In a thread, Orbax waits without end for a folder that could not be made.
+      create_directories_asynchronously=False,
+    ),
   )
-  opened = ocp.CheckpointManager(folder.resolve(), options=options)
+  with _no_tracebacks():
+    opened = ocp.CheckpointManager(folder.resolve(), options=options)
+    try:
+      yield opened
+    finally:
+      with _written(folder):
+        opened.close()
+
+
+# What libraries name, somewhere in long messages, where they cannot write.
+_FAILURES = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EACCES, errno.EPERM, errno.EROFS)
+_FAILURES = (*_FAILURES, errno.ENOTDIR, errno.ENOENT, errno.EIO, errno.ESTALE)
+
+
+@contextlib.contextmanager
+def _written(folder: Path) -> Generator[None]:
+  """Whatever Orbax and its libraries raise where a checkpoint cannot be written, as one error."""
   try:
-    yield opened
-  finally:
-    opened.close()
+    yield
+  except Exception as error:
+    text = ' '.join(str(error).split())
+    known = [os.strerror(number) for number in _FAILURES if os.strerror(number) in text]
+    why = known[0] if known else text[:200] or type(error).__name__
+    raise Unwritten(
+      f'A checkpoint could not be written to {folder} ({why}); what was saved before stays: mend '
+      'that, and the same command goes on.'
+    ) from error
+
+
+@contextlib.contextmanager
+def _no_tracebacks() -> Generator[None]:
+  """Keeps back what Orbax and its libraries print of an error in a thread beside raising it.
+
+  Some print it only when they are cleared away, so that after an error this stays as it is.
+  """
+
+  def told(record: standard_logging.LogRecord) -> bool:
+    return not record.exc_info or (record.name == 'absl' and 'orbax' not in record.pathname)
+
+  def hook(*error) -> None:
+    if threading.current_thread() is threading.main_thread():
+      before(*error)
+
+  loggers = [standard_logging.getLogger(name) for name in ('absl', 'asyncio', 'concurrent.futures')]
+  before, sys.excepthook = sys.excepthook, hook  # C++ calls it in threads of its own
+  for logger in loggers:
+    logger.addFilter(told)
+  try:
+    yield
+  except Unwritten:
+    raise
+  except BaseException:
+    _as_before(loggers, told, before)
+    raise
+  else:
+    _as_before(loggers, told, before)
+
+
+def _as_before(loggers: Sequence[standard_logging.Logger], told: Any, hook: Any) -> None:
+  sys.excepthook = hook
+  for logger in loggers:
+    logger.removeFilter(told)
 
 
 class _Kept(PreservationPolicy):
@@ -195,35 +274,178 @@ def save(
 
   if checkpoints.latest_step() == step:
     return
-  checkpoints.save(
-    step,
-    metrics={} if metrics is None else dict(metrics),
-    args=ocp.args.Composite(
-      state=ocp.args.StandardSave(state), data=grain.checkpoint.CheckpointSave(data)
-    ),
-  )
+  with _written(Path(checkpoints.directory)):
+    checkpoints.save(
+      step,
+      metrics={} if metrics is None else dict(metrics),
+      args=ocp.args.Composite(
+        state=ocp.args.StandardSave(state), data=grain.checkpoint.CheckpointSave(data)
+      ),
+    )
 
 
-def restore(checkpoints: ocp.CheckpointManager, state: Any, data: Any) -> tuple[int, Any]:
-  """The last step and its state; puts the data iterator back to its place. `(0, state)` if none.
+def check_saved(checkpoints: ocp.CheckpointManager) -> None:
+  """Tells at once, and not at the next checkpoint, that the last one could not be written.
+
+  Raises:
+    Unwritten: if it could not be.
+  """
+  with _written(Path(checkpoints.directory)):
+    checkpoints.check_for_errors()
+
+
+def wait(checkpoints: ocp.CheckpointManager) -> None:
+  """Waits until the last checkpoint is on the disk.
+
+  Raises:
+    Unwritten: if it could not be written.
+  """
+  with _written(Path(checkpoints.directory)):
+    checkpoints.wait_until_finished()
+
+
+def restore(
+  checkpoints: ocp.CheckpointManager, state: Any, data: Any, say: Callable[[str], None] = print
+) -> tuple[int, Any]:
+  """The last step that can be read, and its state; puts the data iterator back to its place.
+
+  `(0, state)` if there is no checkpoint. Newer ones that cannot be read are set aside.
 
   Args:
     checkpoints: as from `manager`.
     state: the tree's structure: arrays, or shapes with their shardings.
     data: the Grain iterator to put back.
+    say: called with a sentence about each checkpoint that is set aside.
+
+  Raises:
+    ValueError: if there are checkpoints, and none of them can be read.
   """
   import grain
 
-  step = checkpoints.latest_step()
-  if step is None:
-    return 0, state
-  restored = checkpoints.restore(
-    step,
-    args=ocp.args.Composite(
+  folder, unreadable = Path(checkpoints.directory), {}
+  for step in sorted(checkpoints.all_steps(), reverse=True):
+    target = ocp.args.Composite(
       state=ocp.args.StandardRestore(state), data=grain.checkpoint.CheckpointRestore(data)
-    ),
+    )
+    try:
+      with _no_tracebacks():
+        restored = checkpoints.restore(step, args=target)
+    except Exception as error:
+      if _is_no_fault_of_files(error):
+        raise
+      unreadable[step] = _reason(error)
+      continue
+    _rename(folder, unreadable, say)
+    if unreadable:
+      checkpoints.reload()
+    return step, restored['state']
+  if unreadable:
+    raise _none_left(folder, unreadable)
+  return 0, state
+
+
+# Checkpoints that cannot be read.
+
+
+def set_aside(folder: Path, say: Callable[[str], None] = print) -> None:
+  """Gives checkpoints another name whose files are not those that were saved.
+
+  Call it before `manager`, which reads some of these files. The first process of a distributed run
+  does it for all, which wait for it.
+
+  Args:
+    folder: of checkpoints, which need not exist.
+    say: called with a sentence about each of them.
+
+  Raises:
+    ValueError: if there are checkpoints, and all of them are so; they keep their names.
+  """
+  if is_first() and folder.is_dir():
+    faults = {step: fault(folder / str(step)) for step in _steps(folder)}
+    broken = {step: why for step, why in faults.items() if why}
+    if broken and len(broken) == len(faults):
+      raise _none_left(folder, broken)
+    _rename(folder, broken, say)
+  if jax.process_count() > 1:
+    from jax.experimental import multihost_utils
+
+    multihost_utils.sync_global_devices('checkpoints were set aside')
+
+
+def fault(place: Path) -> str:
+  """Why the files of one checkpoint are not those that were saved; '' where they are.
+
+  Nothing is known of one that an earlier version wrote, which noted no hashes.
+  """
+  try:
+    if not place.is_dir():
+      return 'it is no folder'
+    path = place / HASHES
+    if not path.exists():
+      return '' if any(place.iterdir()) else 'it is empty'
+    noted = json.loads(path.read_bytes())
+    for name, digest in noted.items():
+      file = place / name
+      if not file.is_file():
+        return f'its file {name} is missing'
+      if _hash(file) != digest:
+        return f'its file {name} is not what was saved'
+  except (ValueError, AttributeError, TypeError, RecursionError):
+    return f'its file {HASHES} is not what was saved'
+  except OSError as error:
+    return str(error)
+  return ''
+
+
+def _note_hashes(folder: Path) -> None:
+  """Orbax calls it when all files of a checkpoint are written, and before that has its name."""
+  if is_first():
+    for place in folder.glob('*.orbax-checkpoint-tmp*'):
+      # What lies in folders; Orbax still writes to files beside them, which no restoring reads.
+      files = sorted(path for path in place.glob('*/**/*') if path.is_file())
+      noted = {path.relative_to(place).as_posix(): _hash(path) for path in files}
+      (place / HASHES).write_text(json.dumps(noted, indent=2) + '\n')
+
+
+def _hash(path: Path) -> str:
+  with path.open('rb') as file:
+    return hashlib.file_digest(file, 'sha256').hexdigest()
+
+
+def _steps(folder: Path) -> list[int]:
+  """The steps of the checkpoints in a folder, the newest first."""
+  names = [one.name for one in folder.iterdir() if one.name.isdecimal()]
+  return sorted((int(name) for name in names if name == str(int(name))), reverse=True)
+
+
+def _rename(folder: Path, why: Mapping[int, str], say: Callable[[str], None]) -> None:
+  for step, reason in why.items():
+    name = f'{step}{UNREADABLE}'
+    while os.path.lexists(folder / name):
+      name += '.again'
+    if is_first():
+      (folder / str(step)).rename(folder / name)
+    say(
+      f'the checkpoint after step {step} cannot be read ({reason}): it is set aside as '
+      f'{folder / name}, and the run goes on from the one before'
+    )
+
+
+def _none_left(folder: Path, why: Mapping[int, str]) -> ValueError:
+  told = '; '.join(f'that after step {step}: {reason}' for step, reason in why.items())
+  return ValueError(
+    f'No checkpoint in {folder} can be read ({told}): put back their files, give another '
+    '--workdir, or take that folder away to begin anew.'
   )
-  return step, restored['state']
+
+
+def _reason(error: Exception) -> str:
+  return f'{type(error).__name__}: {" ".join(str(error).split())}'[:160]
+
+
+def _is_no_fault_of_files(error: BaseException) -> bool:
+  """Whether memory, and not the disk, made a checkpoint impossible to read."""
+  return isinstance(error, MemoryError) or 'RESOURCE_EXHAUSTED: Out of memory' in str(error)
 
 
 def chosen(folder: Path, state: Any, choice: Choice) -> Chosen:
@@ -309,9 +531,23 @@ def _best(metrics: Mapping[int, Mapping[str, Any] | None], choice: Choice) -> in
 
 
 def _read(checkpoints: ocp.CheckpointManager, step: int, state: Any, folder: Path) -> Any:
-  _check_tree(checkpoints, step, state, folder)
-  target = ocp.args.Composite(state=ocp.args.StandardRestore(state))
-  return checkpoints.restore(step, args=target)['state']
+  why = fault(folder / str(step))
+  if not why:
+    try:
+      difference = _difference(checkpoints, step, state, folder)
+      if not difference:
+        target = ocp.args.Composite(state=ocp.args.StandardRestore(state))
+        return checkpoints.restore(step, args=target)['state']
+    except Exception as error:
+      if _is_no_fault_of_files(error):
+        raise
+      why = _reason(error)
+    else:
+      raise ValueError(difference)
+  raise ValueError(
+    f'The checkpoint {folder / str(step)} cannot be read ({why}): the command that trains sets it '
+    'aside, and goes on from the one before.'
+  )
 
 
 def _mean(states: Generator[Any], count: int) -> Any:
@@ -341,32 +577,50 @@ def _divided(total: Any, like: Any, count: int) -> Any:
   return jax.tree.map(lambda leaf, old: (leaf / count).astype(old.dtype), total, like)
 
 
-def check(folder: Path, state: Any) -> None:
+def check(folder: Path, state: Any) -> int:
   """Refuses to go on from checkpoints of another model, before anything is trained.
 
   Args:
     folder: of checkpoints, which need not exist.
     state: a `training.State`: arrays, or shapes with their shardings.
 
+  Returns:
+    The step of the newest checkpoint that can be read; 0 if there is none.
+
   Raises:
-    ValueError: if the newest checkpoint holds another tree than `state`.
+    ValueError: if that checkpoint holds another tree than `state`, or there are checkpoints and
+      none of them can be read.
   """
   if not folder.is_dir():
-    return
+    return 0
+  unreadable = {}
   with _reader(folder) as checkpoints:
-    step = checkpoints.latest_step()
-    if step is not None:
-      _check_tree(checkpoints, step, state, folder)
+    for step in _steps(folder):
+      why, difference = fault(folder / str(step)), ''
+      try:
+        difference = '' if why else _difference(checkpoints, step, state, folder)
+      except Exception as error:
+        why = _reason(error)
+      if difference:
+        raise ValueError(difference)
+      if not why:
+        return step
+      unreadable[step] = why
+  if unreadable:
+    raise _none_left(folder, unreadable)
+  return 0
 
 
-def _check_tree(checkpoints: ocp.CheckpointManager, step: int, state: Any, folder: Path) -> None:
+def _difference(checkpoints: ocp.CheckpointManager, step: int, state: Any, folder: Path) -> str:
+  """A sentence that a checkpoint is of another model; '' where it is of this one."""
   there, here = map(_shapes, (checkpoints.item_metadata(step)['state'].tree, state))
   for name in sorted({*there, *here}):
     if there.get(name) != here.get(name):
-      raise ValueError(
+      return (
         f'{folder} holds another model than config.json makes, or one of an earlier version: '
         f'{name} should have shape {here.get(name, "none")}, but has {there.get(name, "none")}.'
       )
+  return ''
 
 
 def _shapes(tree: Any) -> dict[str, tuple[int, ...]]:

@@ -37,7 +37,7 @@ class BadFile(Exception):
 
 
 def parse(argv: list[str], default: Path) -> list[str]:
-  """Defines and reads --config and --workdir; whatever is wrong with them ends in one sentence.
+  """Defines and reads the flags of a run; whatever is wrong with them ends in one sentence.
 
   Args:
     argv: the command line.
@@ -48,6 +48,9 @@ def parse(argv: list[str], default: Path) -> list[str]:
   """
   program = Path(argv[0]).name
   flags.DEFINE_string('workdir', None, 'Folder of the run; by default one in runs/.')
+  flags.DEFINE_boolean(
+    'allow_changed_data', False, 'Goes on though the data changed since the run began.'
+  )
   try:
     path = _config_path(argv[1:])
     known = load(str(default) if path is None else path)

@@ -1,16 +1,20 @@
 """Stopping politely: the step that runs is finished, and the state is saved."""
 
 import contextlib
+import os
 import signal
+import sys
 import threading
 from collections.abc import Callable, Generator
+
+INTERRUPTED = 130  # the exit code of a command that Ctrl-C ended
 
 
 @contextlib.contextmanager
 def interrupts() -> Generator[Callable[[], bool]]:
   """Within it, Ctrl-C and SIGTERM only set a flag; gives a function that reads it.
 
-  A second Ctrl-C interrupts at once. Outside the main thread, signals are left alone.
+  A second Ctrl-C does what one did before. Outside the main thread, signals are left alone.
   """
   stopped = threading.Event()
   if threading.current_thread() is not threading.main_thread():
@@ -19,7 +23,7 @@ def interrupts() -> Generator[Callable[[], bool]]:
 
   def stop(number, frame):
     stopped.set()
-    signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.signal(signal.SIGINT, before[signal.SIGINT])
 
   before = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}
   try:
@@ -27,3 +31,18 @@ def interrupts() -> Generator[Callable[[], bool]]:
   finally:
     for number, handler in before.items():
       signal.signal(number, handler)
+
+
+def leave_quietly() -> None:
+  """From here on, Ctrl-C ends this command with one sentence, at once and without a traceback."""
+
+  def leave(number, frame):
+    with contextlib.suppress(Exception):
+      sys.stdout.flush()
+    if os.isatty(1):
+      os.write(1, b'\x1b[?25h')  # the cursor, which a progress bar hides
+    with contextlib.suppress(OSError):
+      os.write(2, b'\ninterrupted: what was saved stays, and the same command goes on.\n')
+    os._exit(INTERRUPTED)  # libraries would wait for their threads, or print what they were at
+
+  signal.signal(signal.SIGINT, leave)

@@ -1,98 +1,193 @@
 """The record of a run while it goes: metrics.jsonl, TensorBoard events, and a progress bar."""
 
+import contextlib
 import json
 import math
 import os
 import re
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from posjax.experiment.config_keys import completed
 from posjax.experiment.plain import console
+from posjax.experiment.work_folder import METRICS
 
-VOCABULARY = 'vocabulary.json'
+Row = dict[str, Any]
 
 
 class Record:
-  """Appends rows to metrics.jsonl and to TensorBoard; a resumed run drops rows past its step."""
+  """Appends rows to metrics.jsonl and to TensorBoard; a resumed run drops rows past its step.
 
-  def __init__(self, workdir: Path, step: int):
-    from tensorboardX import SummaryWriter
+  Args:
+    workdir: of the run.
+    step: after which the run goes on.
+    writes: whether this process writes at all: one of those of a distributed run does.
+  """
 
-    self.path = workdir / 'metrics.jsonl'
-    kept = [row for row in read(self.path) if row['step'] <= step]
-    partial = self.path.with_suffix('.partial')
-    partial.write_text(''.join(json.dumps(row) + '\n' for row in kept))
-    os.replace(partial, self.path)
-    self.file = self.path.open('a')
-    self.board = SummaryWriter(str(workdir / 'tensorboard'), purge_step=step + 1)
+  def __init__(self, workdir: Path, step: int, writes: bool = True):
+    self.path, self.board = workdir / METRICS, None
+    if writes:
+      kept = [row for row in read(self.path) if row['step'] <= step]
+      partial = self.path.with_name(self.path.name + '.partial')
+      partial.write_text(''.join(json.dumps(row) + '\n' for row in kept))
+      os.replace(partial, self.path)
+      self.board = Board(workdir / 'tensorboard', step + 1)
 
   def write(self, step: int, **values: float) -> None:
     """One row: the step, and numbers by name. A number that is not finite becomes null."""
+    if self.board is None:
+      return
     clean = {name: value if math.isfinite(value) else None for name, value in values.items()}
-    self.file.write(json.dumps({'step': step, **clean}) + '\n')
-    self.file.flush()
-    for name, value in values.items():
-      # TensorBoard's names have no spaces, and it would log a warning at each.
-      self.board.add_scalar(re.sub(r'[^-/\w.]', '_', name), value, step)
+    append(self.path, {'step': step, **clean})
+    self.board.write(step, values)
 
   def __enter__(self):
     return self
 
-  def __exit__(self, *error):
-    self.file.flush()
-    os.fsync(self.file.fileno())
-    self.file.close()
-    self.board.close()
+  def __exit__(self, kind, *error):
+    if self.board is None:
+      return
+    with contextlib.suppress(OSError) if kind else contextlib.nullcontext():
+      self.board.close()
+      handle = os.open(self.path, os.O_RDONLY)
+      try:
+        os.fsync(handle)
+      finally:
+        os.close(handle)
 
 
-def read(path: Path) -> list[dict[str, Any]]:
-  """The whole rows of a metrics file; a last line that a kill cut short is left out."""
-  if not path.exists():
-    return []
-  lines = path.read_text().split('\n')[:-1]
-  return [json.loads(line) for line in lines]
+class Board:
+  """Events for TensorBoard, written at once: an error of the disk is raised where it happens.
 
-
-def check_workdir(config: str, workdir: Path) -> None:
-  """A folder holds one run: another config must not go on where this one stopped.
+  (tensorboardX's own writer has a thread that dies of such an error, and callers that then wait for
+  it without end.)
 
   Args:
-    config: as JSON.
-    workdir: the folder, which need not exist.
+    folder: of the events.
+    first: the first step that is still to come; events from there on, which an earlier process
+      wrote, are hidden.
+  """
+
+  def __init__(self, folder: Path, first: int):
+    from tensorboardX.event_file_writer import EventsWriter
+    from tensorboardX.proto import event_pb2
+    from tensorboardX.summary import scalar
+
+    folder.mkdir(exist_ok=True)
+    proto: Any = event_pb2  # whose classes are made when it is imported
+    self.event, self.scalar = proto.Event, scalar
+    self.writer = EventsWriter(str(folder / 'events'))
+    start = proto.SessionLog(status=proto.SessionLog.START)
+    for marked in ({'file_version': 'brain.Event:2'}, {'session_log': start}):
+      self.writer.write_event(self.event(step=first, **marked))
+
+  def write(self, step: int, values: Mapping[str, float]) -> None:
+    """Numbers by name, at a step."""
+    for name, value in values.items():
+      # TensorBoard's names have no spaces, and tensorboardX would log a warning at each.
+      summary = self.scalar(re.sub(r'[^-/\w.]', '_', name), value)
+      self.writer.write_event(self.event(wall_time=time.time(), step=step, summary=summary))
+    self.writer.flush()
+
+  def close(self) -> None:
+    """Ends the file."""
+    self.writer.close()
+
+
+def append(path: Path, row: Mapping[str, Any], durable: bool = False) -> None:
+  """Adds a line of JSON. Only one process may write.
+
+  Args:
+    path: of the file, which is made if there is none. A last line that is cut short is taken away.
+    row: what the line holds.
+    durable: whether to return only once the disk has it.
 
   Raises:
-    ValueError: if the folder holds a run with another config.
+    OSError: if it cannot be written; the file is then as it was.
   """
-  path = workdir / 'config.json'
+  line = (json.dumps(row) + '\n').encode()
+  handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+  try:
+    whole = _whole(handle)
+    os.ftruncate(handle, whole)
+    try:
+      os.lseek(handle, whole, os.SEEK_SET)
+      _write(handle, line)
+      if durable:
+        os.fsync(handle)
+    except OSError:
+      os.ftruncate(handle, whole)
+      raise
+  finally:
+    os.close(handle)
+
+
+def _write(handle: int, line: bytes) -> None:
+  while line:
+    line = line[os.write(handle, line) :]
+
+
+def _whole(handle: int) -> int:
+  """The size of a file up to the end of its last whole line."""
+  size = os.fstat(handle).st_size
+  tail = b''
+  at = size
+  while at > 0 and b'\n' not in tail:
+    at = max(0, at - 65536)
+    tail = os.pread(handle, size - at, at)
+  return at + tail.rfind(b'\n') + 1
+
+
+def read(path: Path) -> list[Row]:
+  """The whole rows of a metrics file; a last line that a kill cut short is left out.
+
+  Raises:
+    ValueError: if a whole line is no row.
+  """
   if not path.exists():
-    return
-  there, here = completed(json.loads(path.read_text())), completed(json.loads(config))
-  keys = sorted({*there, *here} - {'compare'})  # which is of the report of a grid, not of a run
-  differ = [key for key in keys if there.get(key) != here.get(key)]
-  if differ:
-    raise ValueError(
-      f'{workdir} holds a run with another {", ".join(differ)}; give another --workdir.'
+    return []
+  lines = path.read_bytes().split(b'\n')[:-1]
+  return [_row(path, number, line) for number, line in enumerate(lines, start=1)]
+
+
+def _row(path: Path, number: int, line: bytes) -> Row:
+  row = None
+  with contextlib.suppress(ValueError, RecursionError):
+    row = json.loads(line)
+  if isinstance(row, dict) and type(row.get('step')) is int and all(map(_is_number, row.values())):
+    return row
+  raise ValueError(
+    f'{path}, line {number}, should be the losses after a step as JSON, but is '
+    f'{line[:40].decode(errors="replace")!r}: mend the line, or take it out.'
+  )
+
+
+def _is_number(value: Any) -> bool:
+  return value is None or type(value) in (int, float)
+
+
+def lost_rows(rows: Sequence[Row], step: int, log_every: int) -> str:
+  """A sentence about rows that should be there and are not, or are there in vain; '' if none is.
+
+  Args:
+    rows: of metrics.jsonl.
+    step: the step of the checkpoint from which the run goes on; 0 if there is none.
+    log_every: steps between two rows.
+  """
+  last = max((row['step'] for row in rows), default=0)
+  if not step:
+    again = 'there is no checkpoint to go on from, so training begins again at step 1'
+    return f'{again}, and the rows of {METRICS} are written anew' if rows else ''
+  if last < step // log_every * log_every:
+    there = f'ends after step {last}' if rows else 'holds no row, or was taken away'
+    return (
+      f'{METRICS} {there}, while the checkpoint is one after step {step}: the losses in between '
+      'are lost, and the curves of the report lack them'
     )
-
-
-def stored_vocabulary(workdir: Path) -> dict[str, Any] | None:
-  """The vocabulary that the run in a folder stored; None if there is no run, or it stored none."""
-  path = workdir / VOCABULARY
-  if not path.exists() or not (workdir / 'config.json').exists():
-    return None
-  return json.loads(path.read_text())
-
-
-def write_json(path: Path, value: Any) -> None:
-  """Writes a file whole or not at all."""
-  partial = path.with_name(path.name + '.partial')
-  partial.write_text(json.dumps(value, indent=2) + '\n')
-  os.replace(partial, path)
+  return ''
 
 
 class Bar:

@@ -20,18 +20,11 @@ from posjax.experiment import (
   settings,
   sharding,
   training,
+  work_folder,
 )
 from posjax.experiment.evaluation import Score, higher
 from posjax.experiment.interrupt import interrupts
-from posjax.experiment.record import (
-  VOCABULARY,
-  Bar,
-  Record,
-  check_workdir,
-  read,
-  stored_vocabulary,
-  write_json,
-)
+from posjax.experiment.record import Bar, Record, lost_rows, read
 from posjax.experiment.tasks import Ask, Evaluation, Task, count_tokens, get_task
 
 
@@ -46,6 +39,8 @@ class Setup(NamedTuple):
   state: training.State
   step: Any
   data: Any
+  last: int  # the step after which to end; that of the config, or an earlier one
+  changed_data: bool  # whether to go on though the data are others than those of the folder
 
 
 class Result(NamedTuple):
@@ -56,10 +51,14 @@ class Result(NamedTuple):
   history: list[dict[str, Any]]  # metrics.jsonl
   scores: dict[str, Score]  # by evaluation
   sample: str  # what it said to the task's examples
+  seen: work_folder.Seen  # the data that it was trained on
 
 
 def train(
-  config: ConfigDict, workdir: str | Path, schemes: Sequence[posjax.Scheme] = ()
+  config: ConfigDict,
+  workdir: str | Path,
+  schemes: Sequence[posjax.Scheme] = (),
+  allow_changed_data: bool = False,
 ) -> Result | None:
   """Trains, or goes on training, and reports. None if it was interrupted (and saved).
 
@@ -67,56 +66,131 @@ def train(
     config: as in configs/default.py.
     workdir: the folder of the run.
     schemes: of your own, repeated over the layers; config.scheme is then only their name.
+    allow_changed_data: whether a run goes on though its data changed since it began.
   """
-  return run(setup(config, workdir, schemes))
+  return run(setup(config, workdir, schemes, allow_changed_data))
 
 
-def setup(config: ConfigDict, workdir: str | Path, schemes: Sequence[posjax.Scheme] = ()) -> Setup:
-  """Builds the run. Raises ValueError, TypeError or OSError for whatever the config gets wrong."""
+def setup(
+  config: ConfigDict,
+  workdir: str | Path,
+  schemes: Sequence[posjax.Scheme] = (),
+  allow_changed_data: bool = False,
+) -> Setup:
+  """Builds the run. Raises ValueError, TypeError or OSError for whatever the config gets wrong.
+
+  The folder is checked, too: whatever in it cannot be read is told before anything is written.
+  """
   workdir = Path(workdir)
   settings.check(config)
-  check_workdir(config.to_json_best_effort(), workdir)
+  last = config.steps
+  work_folder.check_place(workdir)
+  config = config_there(config, workdir)
+  read(workdir / work_folder.METRICS)
   mesh = sharding.make_mesh(**config.mesh)
   sharding.check_batch(config.batch_size, mesh)
   transform = optimizer.make(config.steps, **config.optimizer)
   task = make_task(config, workdir, schemes)
+  check_data(task, workdir, allow_changed_data)
   evaluation.check(task)
   checkpoint.choose(config, higher(task))  # refuses what it cannot do before anything is trained
   graph, state = training.create(task, transform, mesh, config.seed)
-  checkpoint.check(workdir / 'checkpoints', state)
+  reached = checkpoint.check(workdir / work_folder.CHECKPOINTS, state)
+  if last != config.steps and not 0 < last <= reached:
+    raise work_folder.another(workdir, ['steps'])
   step = training.make_step(task, graph, transform, config.seed, mesh)
   data = iter(task.train_batches(jax.process_index(), jax.process_count()))
   first = next(iter(task.train_batches(jax.process_index(), jax.process_count())))
   evaluation.check_first(task, graph, nnx.merge_state(state.params, state.rest), first, mesh)
-  return Setup(config, workdir, task, mesh, graph, state, step, data)
+  changed = allow_changed_data
+  return Setup(config, workdir, task, mesh, graph, state, step, data, last, changed)
+
+
+def config_there(config: ConfigDict, workdir: Path) -> ConfigDict:
+  """The config, with the `steps` of the run in the folder: they shape its learning rate.
+
+  Raises:
+    ValueError: if the folder holds a run with another config.
+  """
+  there = work_folder.check_config(json.loads(config.to_json_best_effort()), workdir)
+  if there is None or there['steps'] == config.steps:
+    return config
+  config = config.copy_and_resolve_references()
+  config.steps = there['steps']
+  return config
+
+
+def check_data(task: Task, workdir: Path, allow: bool) -> work_folder.Seen:
+  """The data that the folder's run has seen; refuses other ones, unless they are allowed."""
+  seen = work_folder.seen_data(workdir)
+  work_folder.check_data([] if allow else seen, task.facts.get('sha256'), workdir)
+  return seen
 
 
 def make_task(config: ConfigDict, workdir: Path, schemes: Sequence[posjax.Scheme] = ()) -> Task:
   """The task of a config, with the vocabulary that the work folder keeps, if it keeps one."""
   schemes = tuple(schemes) or [posjax.get(line) for line in config.scheme.split('|')]
   arguments = {'seed': config.seed, 'batch_size': config.batch_size, **config.task.to_dict()}
-  stored = stored_vocabulary(workdir)
+  stored = work_folder.stored_vocabulary(workdir)
   if stored is not None:
     arguments['vocabulary'] = stored
   return get_task(arguments.pop('name'))(schemes, config.model.to_dict(), **arguments)
 
 
 def run(prepared: Setup) -> Result | None:
-  """Steps, records, evaluates and saves, from wherever the work folder stands to the end."""
-  config, workdir, task, mesh, _, state, step_fn, data = prepared
-  workdir.mkdir(parents=True, exist_ok=True)
-  if task.vocabulary is not None:
-    write_json(workdir / VOCABULARY, task.vocabulary)
-  write_json(workdir / 'config.json', json.loads(config.to_json_best_effort()))
-  report.introduce(task, config.scheme, state.params, workdir)
+  """Steps, records, evaluates and saves, from wherever the work folder stands to the end.
+
+  Raises:
+    Busy: if another run works in the folder.
+    Unwritten: if the folder cannot be written to any more.
+  """
+  workdir = prepared.workdir
+  with work_folder.held(workdir), work_folder.explained(workdir):
+    # Another run may have been at work since `setup` looked.
+    config_there(prepared.config, workdir)
+    seen = check_data(prepared.task, workdir, prepared.changed_data)
+    describe(prepared)
+    state, seen = learn(prepared, seen)
+    return None if state is None else finish(prepared, state, seen)
+
+
+def describe(prepared: Setup) -> None:
+  """Writes and says what is about to be trained."""
+  config, workdir, task = prepared.config, prepared.workdir, prepared.task
+  if work_folder.is_first():
+    if task.vocabulary is not None:
+      work_folder.write_json(workdir / work_folder.VOCABULARY, task.vocabulary)
+    work_folder.write_json(workdir / work_folder.CONFIG, json.loads(config.to_json_best_effort()))
+  report.introduce(task, config.scheme, prepared.state.params, workdir)
+
+
+def learn(
+  prepared: Setup, seen: work_folder.Seen
+) -> tuple[training.State | None, work_folder.Seen]:
+  """Trains from the last checkpoint on; the state that is scored, None if it was interrupted.
+
+  Args:
+    prepared: the run, whose folder is held.
+    seen: the data of earlier processes.
+  """
+  config, workdir, task, mesh, _, state, step_fn, data, last, _ = prepared
+  folder = workdir / work_folder.CHECKPOINTS
   choice = checkpoint.choose(config, higher(task))
-  with checkpoint.manager(workdir / 'checkpoints', choice) as checkpoints, interrupts() as stopped:
+  checkpoint.set_aside(folder)
+  with checkpoint.manager(folder, choice) as checkpoints, interrupts() as stopped:
     start, state = checkpoint.restore(checkpoints, state, data)
-    with Record(workdir, start) as record, Bar(start, config.steps, task.unit.name) as bar:
-      if start:
-        bar.say(f'resuming after step {start}')
+    told = lost_rows(read(workdir / work_folder.METRICS), start, config.log_every)
+    if start and not seen and 'sha256' in task.facts:
+      print('the hash of the data was not noted when this run began, so they are taken as they are')
+    seen = work_folder.note_data(workdir, seen, task.facts.get('sha256'), start)
+    with (
+      Record(workdir, start, work_folder.is_first()) as record,
+      Bar(start, last, task.unit.name) as bar,
+    ):
+      for line in filter(None, (told, started(start, last), work_folder.told_data(seen))):
+        bar.say(line)
       clock, tokens = time.monotonic(), 0
-      for done in range(start + 1, config.steps + 1):
+      for done in range(start + 1, last + 1):
         batch = next(data)
         state, loss = step_fn(state, sharding.put_batch(batch, mesh), done)
         tokens += count_tokens(batch) * jax.process_count()
@@ -125,6 +199,7 @@ def run(prepared: Setup) -> Result | None:
           values['tokens_per_second'] = tokens / (time.monotonic() - clock)
           record.write(done, **values)
           bar.update(done, values)
+          checkpoint.check_saved(checkpoints)
           clock, tokens = time.monotonic(), 0
         scores: dict[str, Score] = {}
         if done % config.eval_every == 0 and done < config.steps:
@@ -143,13 +218,20 @@ def run(prepared: Setup) -> Result | None:
             clock, tokens = time.monotonic(), 0
           checkpoint.save(checkpoints, done, state, data, metrics)
         if stopping and done < config.steps:
-          checkpoints.wait_until_finished()
+          checkpoint.wait(checkpoints)
           bar.say(f'stopped after step {done}, and saved: the same command resumes')
-          return None
+          return None, seen
   if choice.use != 'last':  # that one is in memory
-    state, name = checkpoint.chosen(workdir / 'checkpoints', state, choice)
+    state, name = checkpoint.chosen(folder, state, choice)
     print(f'scored and asked: {name}')
-  return finish(prepared, state)
+  return state, seen
+
+
+def started(start: int, last: int) -> str:
+  """A sentence about where a run goes on; '' for one that begins."""
+  if start >= last:
+    return f'step {last} is reached: the checkpoint is one after step {start}, and none is left'
+  return f'resuming after step {start}' if start else ''
 
 
 def judge(prepared: Setup, state: training.State, each: Evaluation) -> Score:
@@ -171,7 +253,7 @@ def recorded(task: Task, scores: Mapping[str, Score]) -> dict[str, float]:
   return {name if '/' in name else f'eval_{name}': value for name, value in numbers.items()}
 
 
-def finish(prepared: Setup, state: training.State) -> Result:
+def finish(prepared: Setup, state: training.State, seen: work_folder.Seen) -> Result:
   """Runs every evaluation, and writes and prints what was learned.
 
   The scores are on the disk before the examples are asked and the picture is drawn, and neither of
@@ -179,24 +261,35 @@ def finish(prepared: Setup, state: training.State) -> Result:
   """
   workdir, task = prepared.workdir, prepared.task
   scores = {each.name: judge(prepared, state, each) for each in task.evaluations}
-  write_json(workdir / 'results.json', report.results(task, scores, ''))
+  _write_results(prepared, scores, '', seen)
   model = nnx.merge(prepared.graph, state.params, state.rest)
   sample = ask_examples(task.ask, model, prepared.config.seed) if task.ask else ''
-  history = read(workdir / 'metrics.jsonl')
-  write_json(workdir / 'results.json', report.results(task, scores, sample))
+  history = read(workdir / work_folder.METRICS)
   kind = prepared.config.task
   title = f'{prepared.config.scheme}: {kind.get("data", kind.name)}'
-  try:
-    report.draw(workdir / 'report.png', task, history, scores, title)
-  except OSError:
-    raise  # the disk's errors are told as such
-  except Exception as error:  # of Matplotlib, or of a task's metrics: the training is worth more
-    print(f'report.png could not be drawn: {plain.sentence(error)}')
+  _write_results(prepared, scores, sample, seen)
+  if work_folder.is_first():
+    try:
+      report.draw(workdir / 'report.png', task, history, scores, title)
+    except OSError:
+      raise  # the disk's errors are told as such
+    except Exception as error:  # of Matplotlib, or of a task's metrics: the training is worth more
+      print(f'report.png could not be drawn: {plain.sentence(error)}')
   report.print_table(task, scores, title)
-  print(f'\n{sample}\n')
+  for line in filter(None, (work_folder.told_data(seen), f'\n{sample}\n')):
+    print(line)
   for name, what in report.FILES.items():
     print(f'{what:>16}  {workdir / name}')
-  return Result(workdir, model, history, scores, sample)
+  return Result(workdir, model, history, scores, sample, seen)
+
+
+def _write_results(
+  prepared: Setup, scores: Mapping[str, Score], sample: str, seen: work_folder.Seen
+) -> None:
+  """Writes results.json; the first process of a distributed run does it for all."""
+  if work_folder.is_first():
+    results = {**report.results(prepared.task, scores, sample), 'seen': seen}
+    work_folder.write_json(prepared.workdir / work_folder.RESULTS, results)
 
 
 def ask_examples(ask: Ask, model: nnx.Module, seed: int) -> str:

@@ -1,14 +1,12 @@
 """The config and the last model that train.py left in a work folder."""
 
-import json
 from pathlib import Path
 from typing import Any
 
 from flax import nnx
 from ml_collections import ConfigDict
 
-from posjax.experiment import checkpoint, optimizer, settings, sharding, training
-from posjax.experiment.config_keys import completed
+from posjax.experiment import checkpoint, optimizer, settings, sharding, training, work_folder
 from posjax.experiment.evaluation import higher
 from posjax.experiment.tasks import Task
 
@@ -18,19 +16,15 @@ def read_config(workdir: Path) -> ConfigDict:
 
   Raises:
     FileNotFoundError: if there is none.
-    ValueError: if the file is cut, or holds no config that can be run.
+    ValueError: if config.json is cut, or holds no config that can be run.
   """
-  path = workdir / 'config.json'
+  path = workdir / work_folder.CONFIG
   if not path.is_file():
     what = 'holds no run of train.py' if workdir.is_dir() else 'is no folder'
     raise FileNotFoundError(f'{workdir} {what}: there is no {path.name}.')
+  stored = work_folder.stored_config(workdir) or {}
   try:
-    config = ConfigDict(_tuples(completed(json.loads(path.read_text()))))
-  except (ValueError, TypeError, AttributeError, RecursionError) as error:
-    raise ValueError(
-      f'{path} should hold the config of a run as JSON, but it is cut or damaged.'
-    ) from error
-  try:
+    config = ConfigDict(_tuples(stored))
     settings.check(config)
   except (ValueError, TypeError) as error:
     raise ValueError(f'{path}: {error}') from error
@@ -55,7 +49,7 @@ def restore(workdir: Path, config: ConfigDict, task: Task) -> tuple[Any, nnx.Sta
   transform = optimizer.make(config.steps, **config.optimizer)
   graph, state = training.create(task, transform, sharding.make_mesh(), config.seed)
   choice = checkpoint.choose(config, higher(task))
-  state, _ = checkpoint.chosen(workdir / 'checkpoints', state, choice)
+  state, _ = checkpoint.chosen(workdir / work_folder.CHECKPOINTS, state, choice)
   return graph, nnx.merge_state(state.params, state.rest)
 
 

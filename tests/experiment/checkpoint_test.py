@@ -1,6 +1,9 @@
 """Which checkpoints stay on the disk, and which model a run is scored and asked with."""
 
+import itertools
+import json
 import math
+import shutil
 
 import grain
 import jax
@@ -9,10 +12,11 @@ import numpy as np
 import pytest
 from absl import logging
 
-from posjax.experiment import checkpoint, run, trained
+from posjax.experiment import checkpoint, report, run, trained
 from posjax.experiment.checkpoint import Choice
 from posjax.experiment.evaluation import evaluate
 from posjax.experiment.training import State
+from tests.experiment import faults
 from tests.experiment.runs import killed_run_resumes, losses, small
 from train import setup, train
 
@@ -278,3 +282,151 @@ def test_a_killed_run_with_sgd_and_a_mean_ends_like_a_whole_one(tmp_path):
   for folder in ('whole', 'killed'):
     kept = {path.name for path in (tmp_path / folder / 'checkpoints').iterdir()}
     assert kept == {'30', '35', '40'}
+
+
+# Checkpoints that cannot be read.
+
+
+def numbers():
+  """A Grain iterator whose place a checkpoint holds."""
+  return iter(grain.MapDataset.range(100).to_iter_dataset())
+
+
+def saved_twice(folder, choice=None):
+  """Checkpoints after steps 1 and 2, each with as many batches drawn."""
+  choice, data = choice or Choice(keep=2, every=1, steps=9), numbers()
+  with checkpoint.manager(folder, choice) as checkpoints:
+    for step in (1, 2):
+      next(data)
+      checkpoint.save(checkpoints, step, state_at(step), data, {'loss': float(step)})
+  return choice
+
+
+def resumed(folder, choice):
+  """The step that is found, whether its state and place in the data are right, and what is said."""
+  said, data = [], numbers()
+  checkpoint.set_aside(folder, said.append)
+  with checkpoint.manager(folder, choice) as checkpoints:
+    step, state = checkpoint.restore(checkpoints, state_at(0), data, said.append)
+  same(state, state_at(step))
+  assert next(data) == step
+  return step, said
+
+
+def emptied(path):
+  path.write_bytes(b'')
+
+
+def cut_in_half(path):
+  path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+
+
+def one_bit_turned(path):
+  content = bytearray(path.read_bytes())
+  content[len(content) // 2] ^= 1
+  path.write_bytes(content)
+
+
+HARMS = (lambda path: path.unlink(), emptied, cut_in_half, one_bit_turned)
+
+
+def harmed_are_set_aside(folder, made, cases):
+  """Harms one file of the newest checkpoint in each case; returns how many cases there were."""
+  done = 0
+  for name, harm in cases:
+    shutil.rmtree(folder, ignore_errors=True)
+    shutil.copytree(made, folder)
+    harm(folder / '2' / name)
+    step, said = resumed(folder, Choice(keep=2, every=1, steps=9))
+    assert step == 1, name
+    assert len(said) == 1
+    assert f'after step 2 cannot be read (its file {name} is' in said[0], said
+    assert (
+      f'set aside as {folder / "2.unreadable"}, and the run goes on from the one bef' in said[0]
+    )
+    assert (folder / '2.unreadable' / 'state').is_dir()
+    done += 1
+  return done
+
+
+def noted_files(folder):
+  return sorted(json.loads((folder / '2' / checkpoint.HASHES).read_text()))
+
+
+def test_a_checkpoint_with_a_harmed_file_is_set_aside_and_the_one_before_is_taken(tmp_path):
+  """Each file in one way: deleted, emptied, cut, or with one bit changed, which reads as well."""
+  saved_twice(tmp_path / 'made')
+  names = noted_files(tmp_path / 'made')
+  assert {'state/_METADATA', 'data/process_0-of-1.json'} <= set(names)
+  cases = list(zip(names, itertools.cycle(HARMS), strict=False))
+  assert harmed_are_set_aside(tmp_path / 'copy', tmp_path / 'made', cases) >= 10
+
+
+@pytest.mark.slow
+def test_every_file_of_a_checkpoint_harmed_in_every_way_is_set_aside(tmp_path):
+  saved_twice(tmp_path / 'made')
+  cases = list(itertools.product(noted_files(tmp_path / 'made'), HARMS))
+  assert harmed_are_set_aside(tmp_path / 'copy', tmp_path / 'made', cases) >= 50
+
+
+def test_checkpoints_without_good_hashes_are_set_aside_where_orbax_cannot_read_them(tmp_path):
+  """Those of an earlier version have no hashes; a file or an empty folder is no checkpoint."""
+  choice = saved_twice(tmp_path)
+  (tmp_path / '2' / checkpoint.HASHES).unlink()
+  assert resumed(tmp_path, choice) == (2, [])
+  (tmp_path / '2' / 'state' / '_METADATA').write_text('')
+  step, said = resumed(tmp_path, choice)
+  assert step == 1
+  assert 'after step 2 cannot be read (JSONDecodeError: ' in said[0]
+  (tmp_path / '2').mkdir()
+  (tmp_path / '3').write_text('')
+  step, said = resumed(tmp_path, choice)
+  assert step == 1
+  assert '(it is no folder)' in said[0]
+  assert f'(it is empty): it is set aside as {tmp_path / "2.unreadable.again"}' in said[1]
+
+
+def test_without_one_that_can_be_read_checkpoints_are_refused_and_stay(tmp_path):
+  choice = saved_twice(tmp_path)
+  for step in '12':
+    emptied(tmp_path / step / 'state' / '_METADATA')
+  message = r'that after step 2: its file state/_METADATA is not .*; that after step 1: its file'
+  with pytest.raises(ValueError, match=message):
+    checkpoint.check(tmp_path, state_at(0))
+  with pytest.raises(ValueError, match=message):
+    checkpoint.set_aside(tmp_path)
+  with pytest.raises(ValueError, match=r'2 cannot be read \(its file state/_METADATA is not what'):
+    checkpoint.chosen(tmp_path, state_at(0), choice)
+  for step in '12':
+    (tmp_path / step / checkpoint.HASHES).unlink()
+  with (
+    pytest.raises(ValueError, match=r'No checkpoint in .* can be read'),
+    checkpoint.manager(tmp_path, choice) as checkpoints,
+  ):
+    checkpoint.restore(checkpoints, state_at(0), numbers())
+  assert {path.name for path in tmp_path.iterdir()} == {'1', '2'}
+
+
+def test_a_harmed_metric_of_the_best_checkpoint_is_noticed_before_it_is_read(tmp_path):
+  choice = saved_twice(tmp_path, BEST._replace(every=1, steps=9))
+  emptied(tmp_path / '2' / 'metrics' / 'metrics')
+  step, said = resumed(tmp_path, choice)
+  assert step == 1
+  assert 'its file metrics/metrics is not what was saved' in said[0]
+
+
+def test_a_run_whose_newest_checkpoint_is_harmed_says_so_and_ends_as_if_it_were_not(
+  tmp_path, monkeypatch, capsys
+):
+  monkeypatch.setattr(report, 'draw', lambda *arguments: None)
+  folder = faults.stopped_run(tmp_path / 'made', monkeypatch)
+  config = faults.line(tmp_path / 'made' / 'points.txt')
+  whole = train(config, tmp_path / 'whole')
+  one_bit_turned(max((folder / 'checkpoints' / '5').rglob('ocdbt.process_0/d/*')))
+  capsys.readouterr()
+  harmed = train(config, folder)
+  shown = capsys.readouterr().out
+  assert 'the checkpoint after step 5 cannot be read (its file state/' in shown
+  assert 'resuming after step 4' in shown
+  assert losses(folder) == losses(tmp_path / 'whole')
+  assert harmed.scores['all points'].values == whole.scores['all points'].values

@@ -9,7 +9,7 @@ from configs import algorithmic, default
 from posjax.experiment import trained
 from posjax.experiment.compare.grid import Cell, cells
 from posjax.experiment.config_keys import ADDED, completed, reduced
-from posjax.experiment.record import check_workdir
+from posjax.experiment.work_folder import check_config
 
 ROOT = Path(__file__).parents[2]
 
@@ -74,11 +74,11 @@ def earlier(config) -> str:
 def test_a_work_folder_of_an_earlier_version_goes_on_with_the_same_config_alone(tmp_path):
   config = default.get_config()
   (tmp_path / 'config.json').write_text(earlier(config))
-  check_workdir(config.to_json_best_effort(), tmp_path)
+  check_config(json.loads(config.to_json_best_effort()), tmp_path)
   config.optimizer.name = 'sgd'
   config.checkpoint.keep = 5
   with pytest.raises(ValueError, match='holds a run with another checkpoint, optimizer; give'):
-    check_workdir(config.to_json_best_effort(), tmp_path)
+    check_config(json.loads(config.to_json_best_effort()), tmp_path)
 
 
 def test_a_config_of_an_earlier_version_is_read_with_all_keys_of_today(tmp_path):

@@ -74,6 +74,7 @@ def test_checkpoints_of_an_earlier_versions_model_are_refused_before_training(tm
   params = nnx.to_pure_dict(prepared.state.params)
   params['words'] = params.pop('embed')
   earlier = prepared.state._replace(params=params)
+  (tmp_path / 'config.json').write_text(config.to_json_best_effort())
   choice = checkpoint.choose(config, {'loss': False})
   with checkpoint.manager(tmp_path / 'checkpoints', choice) as checkpoints:
     checkpoint.save(checkpoints, 3, earlier, prepared.data)

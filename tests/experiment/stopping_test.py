@@ -1,42 +1,153 @@
 """A run that is killed, interrupted or over: the same command goes on, and nothing is lost."""
 
 import contextlib
+import json
+import re
+import resource
 import signal
 import subprocess
+import time
 
-from posjax.experiment import interrupt, run
-from tests.experiment.runs import finish, killed_run_resumes, losses, small, start
+import pytest
+
+from posjax.experiment import interrupt, report, run
+from tests.experiment.faults import POINTS, line
+from tests.experiment.runs import finish, killed_run_resumes, losses, start
 from train import train
 
+LINE = '--config=tests/experiment/line_config.py'
 
-def test_a_finished_run_reports_again_and_trains_no_more(tmp_path):
-  first = train(small(steps=4), tmp_path)
-  again = train(small(steps=4), tmp_path)
-  assert list(first.scores) == ['length 32', 'length 128']
+
+@pytest.fixture
+def points(tmp_path):
+  (tmp_path / 'points.txt').write_text(POINTS)
+  return tmp_path / 'points.txt'
+
+
+def begun(tmp_path, points, steps, **options):
+  """A real process, which trains the toy task for so many steps."""
+  changes = [f'--config.task.data={points}', f'--config.steps={steps}']
+  often = ['--config.eval_every=1000', '--config.checkpoint_every=200', '--config.log_every=100']
+  return start(tmp_path / 'run', tmp_path / 'cache', LINE, *changes, *often, **options)
+
+
+def wait_until(process, happened):
+  deadline = time.monotonic() + 120
+  while not happened():
+    assert process.poll() is None, process.communicate()
+    assert time.monotonic() < deadline
+    time.sleep(0.01)
+
+
+def checkpoints(tmp_path):
+  return {path.name for path in tmp_path.glob('run/checkpoints/*') if path.name.isdigit()}
+
+
+def test_a_finished_run_reports_again_and_trains_no_more(tmp_path, points):
+  first = train(line(points), tmp_path / 'run')
+  again = train(line(points), tmp_path / 'run')
+  assert list(first.scores) == ['all points']
   for name, score in first.scores.items():
     assert score.values == again.scores[name].values
   assert first.history == again.history
 
 
+def test_a_killed_run_is_resumed_where_it_was_saved_and_keeps_its_losses(
+  tmp_path, points, monkeypatch, capsys
+):
+  """A real kill -9; that what follows is the same to the last bit is shown with a real model."""
+  monkeypatch.setattr(report, 'draw', lambda *arguments: None)
+  process = begun(tmp_path, points, 100_000, stdout=subprocess.DEVNULL)
+  wait_until(process, lambda: len(checkpoints(tmp_path)) > 1)
+  process.kill()
+  process.communicate()
+  before, saved = losses(tmp_path / 'run'), max(map(int, checkpoints(tmp_path)))
+  config = json.loads((tmp_path / 'run' / 'config.json').read_text())
+  changes = {key: config[key] for key in ('eval_every', 'checkpoint_every', 'log_every', 'steps')}
+
+  @contextlib.contextmanager
+  def at_once():
+    yield lambda: True
+
+  monkeypatch.setattr(run, 'interrupts', at_once)
+  assert train(line(points, **changes), tmp_path / 'run') is None
+  assert f'resuming after step {saved}' in capsys.readouterr().out
+  now = losses(tmp_path / 'run')
+  assert now == {step: loss for step, loss in before.items() if step <= saved}
+  assert len(now) >= 4
+
+
+@pytest.mark.slow
 def test_a_killed_run_resumes_to_the_same_losses_bit_for_bit(tmp_path):
   """With dropout, random ids and packing."""
   killed_run_resumes(tmp_path, steps=40)
 
 
-def test_an_interrupted_run_saves_and_says_how_to_resume(tmp_path):
-  process = start(tmp_path / 'run', tmp_path / 'cache', stderr=subprocess.DEVNULL)
-  for line in process.stdout:
-    if line.startswith('step      7'):
+def test_an_interrupted_run_saves_and_says_how_to_resume(tmp_path, points):
+  process = begun(tmp_path, points, 100_000, stderr=subprocess.DEVNULL)
+  for shown in process.stdout:
+    if shown.startswith('step '):
       process.send_signal(signal.SIGTERM)
       break
   assert 'the same command resumes' in finish(process)
-  saved = max(int(folder.name) for folder in (tmp_path / 'run' / 'checkpoints').iterdir())
-  assert saved == max(losses(tmp_path / 'run'))
-  assert saved >= 7
+  saved = max(map(int, checkpoints(tmp_path)))
+  assert saved // 100 * 100 == max(losses(tmp_path / 'run'))
+  assert saved >= 100
+
+
+QUIET = '\ninterrupted: what was saved stays, and the same command goes on.\n'
+
+
+def test_a_second_ctrl_c_ends_a_run_at_once_without_a_traceback(tmp_path, points):
+  """Where the first one is not served yet, since the step that runs takes long: it is stopped."""
+  process = begun(tmp_path, points, 100_000, stdout=subprocess.DEVNULL)
+  wait_until(process, lambda: checkpoints(tmp_path))
+  process.send_signal(signal.SIGINT)
+  process.send_signal(signal.SIGINT)
+  _, error = process.communicate(timeout=60)
+  assert (process.returncode, error) in ((130, QUIET), (0, ''))
+  assert checkpoints(tmp_path)
+
+
+def test_a_second_ctrl_c_does_what_one_did_before():
+  before = signal.getsignal(signal.SIGINT)
+  with interrupt.interrupts() as stopped:
+    signal.raise_signal(signal.SIGINT)
+    assert stopped()
+    assert signal.getsignal(signal.SIGINT) == before
+    with pytest.raises(KeyboardInterrupt):
+      signal.raise_signal(signal.SIGINT)
+  assert signal.getsignal(signal.SIGINT) == before
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize('seconds', [0.3, 1.0, 2.0, 3.0, 4.0, 5.0])
+def test_ctrl_c_before_training_begins_ends_without_a_traceback(seconds, tmp_path):
+  """While modules are loaded, the data are read, or the model is made and compiled."""
+  process = start(tmp_path / 'run', tmp_path / 'cache', stdout=subprocess.DEVNULL)
+  time.sleep(seconds)
+  process.send_signal(signal.SIGINT)
+  _, error = process.communicate(timeout=60)
+  assert (process.returncode, error) in ((130, QUIET), (130, ''))
+
+
+@pytest.mark.slow
+def test_one_ctrl_c_or_two_at_any_time_end_a_run_without_a_traceback(tmp_path, points):
+  for number in range(12):
+    process = begun(tmp_path, points, 100_000, stdout=subprocess.DEVNULL)
+    time.sleep(2 + 0.5 * number)
+    process.send_signal(signal.SIGINT)
+    time.sleep(0.03 * (number % 4))
+    process.send_signal(signal.SIGINT)
+    _, error = process.communicate(timeout=60)
+    assert process.returncode in (0, 130), error
+    # Orbax may warn of a checkpoint that it has just begun.
+    assert 'Traceback' not in error, error
+    assert error == '' or error.endswith(QUIET), error
 
 
 def test_a_signal_right_after_it_was_asked_for_stops_the_next_step_and_that_one_is_saved(
-  tmp_path, monkeypatch, capsys
+  tmp_path, points, monkeypatch, capsys
 ):
   """The real signal; no save is due before step 5, so that only a stop can save."""
 
@@ -52,7 +163,32 @@ def test_a_signal_right_after_it_was_asked_for_stops_the_next_step_and_that_one_
       yield ask
 
   monkeypatch.setattr(run, 'interrupts', signalled)
-  assert train(small(), tmp_path) is None
+  assert train(line(points, checkpoint_every=5), tmp_path / 'run') is None
   assert 'stopped after step 2, and saved' in capsys.readouterr().out
-  assert [folder.name for folder in (tmp_path / 'checkpoints').iterdir()] == ['2']
-  assert list(losses(tmp_path)) == [1, 2]
+  assert checkpoints(tmp_path) == {'2'}
+  assert list(losses(tmp_path / 'run')) == [1, 2]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize('room', [20_000, 60_000])
+def test_a_command_without_room_says_one_sentence_and_no_traceback(room, tmp_path, points):
+  """A real limit of the size of files, which losses or checkpoints reach."""
+
+  def limit():
+    resource.setrlimit(resource.RLIMIT_FSIZE, (room, room))
+
+  changes = [f'--config.task.data={points}', '--config.steps=100000', '--config.log_every=1']
+  process = start(
+    tmp_path / 'run',
+    tmp_path / 'cache',
+    LINE,
+    *changes,
+    '--config.checkpoint_every=50',
+    '--config.eval_every=100000',
+    stdout=subprocess.DEVNULL,
+    preexec_fn=limit,
+  )
+  _, error = process.communicate(timeout=200)
+  assert process.returncode == 1
+  assert re.fullmatch(r'train\.py: error: .*File too large.*; what was saved .*\n', error), error
+  assert checkpoints(tmp_path)

@@ -1,17 +1,21 @@
-"""Two real processes on one mesh: each has its rows, and both have the whole result."""
+"""Two real processes: on one mesh, of one run, and of two runs that want the same folder."""
 
 import json
 import os
+import random
+import re
 import socket
 import subprocess
 import sys
+import time
 
 import jax
 import pytest
 
 from posjax.experiment import sharding
+from tests.experiment.faults import POINTS
 from tests.experiment.one_of_two import numbers
-from tests.experiment.runs import ROOT
+from tests.experiment.runs import ROOT, losses, start
 
 
 def free_port() -> int:
@@ -46,3 +50,73 @@ def test_two_processes_score_a_model_as_one_does(tmp_path):
   assert alone.keys() == first['numbers'].keys()
   for name, values in alone.items():
     assert first['numbers'][name] == pytest.approx(values, rel=1e-4), name
+
+
+def contest(folder, points, seconds):
+  """Two commands on one folder, the second so many seconds later; the codes and the errors."""
+  flags = ('--config=tests/experiment/line_config.py', f'--config.task.data={points}')
+  # Longer than the second one waits for the first; with checkpoints that it could pick up.
+  flags += ('--config.steps=4000', '--config.log_every=100', '--config.eval_every=2000')
+  flags += ('--config.checkpoint_every=500',)
+  first = start(folder, folder.parent / 'cache', *flags, stdout=subprocess.DEVNULL)
+  time.sleep(seconds)
+  second = start(folder, folder.parent / 'cache', *flags, stdout=subprocess.DEVNULL)
+  errors = [process.communicate(timeout=200)[1] for process in (first, second)]
+  return [process.returncode for process in (first, second)], errors
+
+
+TOLD = (
+  r'train\.py: error: \S+ is in use by process \d+ on \S+, since [-0-9: ]+; wait for it, or '
+  r'stop it\.\n'
+)
+
+
+def check_contest(folder, points, seconds):
+  """Whichever came first ends well; one that comes when the other has ended may end well, too."""
+  codes, errors = contest(folder, points, seconds)
+  assert 0 in codes, errors
+  for code, error in zip(codes, errors, strict=True):
+    assert re.fullmatch(TOLD if code else '', error), error
+  rows = [json.loads(line) for line in (folder / 'metrics.jsonl').read_text().splitlines()]
+  assert [row['step'] for row in rows if 'loss' in row] == [*range(100, 4001, 100)]
+  assert len(losses(folder)) == 40
+  assert (folder / 'results.json').exists()
+  return codes.count(1)
+
+
+@pytest.mark.slow
+def test_two_runs_on_one_folder_lose_no_row_and_the_second_says_one_sentence(tmp_path):
+  """Twenty times, at intervals of up to six seconds."""
+  draw, points = random.Random(0), tmp_path / 'points.txt'
+  points.write_text(POINTS)
+  refused = [
+    check_contest(tmp_path / str(number), points, draw.uniform(0, 6)) for number in range(20)
+  ]
+  assert sum(refused) >= 10
+
+
+@pytest.mark.slow
+def test_the_processes_of_one_run_share_its_folder_and_write_it_once(tmp_path):
+  """The run is stopped after its third step, and the same two processes go on with it."""
+  (tmp_path / 'points.txt').write_text(POINTS)
+  port, environment = str(free_port()), {**os.environ, 'JAX_PLATFORMS': 'cpu', 'XLA_FLAGS': ''}
+  processes = [
+    subprocess.Popen(
+      [sys.executable, '-m', 'tests.experiment.run_of_two', str(index), port, str(tmp_path)],
+      cwd=ROOT,
+      env=environment,
+      stdout=subprocess.PIPE,
+      stderr=subprocess.PIPE,
+      text=True,
+    )
+    for index in range(2)
+  ]
+  ended = [process.communicate(timeout=200) for process in processes]
+  assert [process.returncode for process in processes] == [0, 0], ended
+  text = (tmp_path / 'run' / 'metrics.jsonl').read_text()
+  rows = [json.loads(line) for line in text.splitlines()]
+  assert [row['step'] for row in rows if 'loss' in row] == [1, 2, 3, 4, 5, 6]
+  said = [json.loads(out.splitlines()[-1]) for out, _ in ended]
+  assert said[0] == said[1]
+  assert said[0]['stopped']
+  assert said[0]['last'] == 6

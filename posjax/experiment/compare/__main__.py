@@ -23,10 +23,10 @@ from posjax.experiment.compare import page, plots, results
 from posjax.experiment.compare.grid import Cell, cells, read_axis, read_schemes
 from posjax.experiment.compare.pool import Ended, run_all
 from posjax.experiment.compare.progress import Grid
-from posjax.experiment.compare.summary import Rules, summarize
+from posjax.experiment.compare.summary import Rules, data_of_axes, summarize
 from posjax.experiment.compare.table import print_tables
 from posjax.experiment.flags import parse
-from posjax.experiment.interrupt import interrupts
+from posjax.experiment.interrupt import interrupts, leave_quietly
 
 DEFAULT = Path('configs', 'default.py')
 
@@ -42,6 +42,7 @@ class Plan(NamedTuple):
     folder: to work in.
     path: where this host's results go.
     processes: how many at once.
+    allow_changed_data: whether runs on different data are averaged, and said to be so.
   """
 
   cells: list[Cell]
@@ -51,6 +52,7 @@ class Plan(NamedTuple):
   folder: Path
   path: Path
   processes: int
+  allow_changed_data: bool
 
 
 class Full(Exception):
@@ -82,7 +84,8 @@ def plan(config: ConfigDict, folder: Path, values: flags.FlagValues) -> Plan:
   grid = cells(config, schemes, axes, values.seeds)
   name = f'results-{values.host}-of-{values.hosts}.jsonl' if values.hosts > 1 else 'results.jsonl'
   mine = grid[values.host :: values.hosts]
-  return Plan(grid, mine, baseline, rules, folder, folder / name, values.processes)
+  path, allowed = folder / name, values.allow_changed_data
+  return Plan(grid, mine, baseline, rules, folder, path, values.processes, allowed)
 
 
 def work(todo: Plan) -> None:
@@ -102,17 +105,24 @@ def work(todo: Plan) -> None:
       if todo.mine and len(left) < len(todo.mine):
         grid.say(f'{len(todo.mine) - len(left)} of {len(todo.mine)} runs had finished before')
       running = []
+      known = data_of_axes((cell, there[cell.id]) for cell in todo.mine if cell.id in there)
+
+      def options(cell):
+        data = None if todo.allow_changed_data else known.get(str(cell.axes))
+        return {'data': data, 'allow_changed_data': todo.allow_changed_data}
 
       def tick(now):
         running[:] = now
         grid.tick(now)
 
-      ends = run_all(left, todo.folder, todo.processes, held, stopped, tick)
+      ends = run_all(left, todo.folder, todo.processes, held, stopped, tick, options)
       ended = 0
       with contextlib.closing(ends):
         for end in ends:
           if 'stopped' not in end.row:
             keep(todo, end)
+            for axes, data in data_of_axes([(end.cell, end.row)]).items():
+              known.setdefault(axes, data)
             ended += 1
             grid.ended(end, [cell for cell in running if cell.id != end.cell.id])
       if ended < len(left):
@@ -147,7 +157,8 @@ def tell(todo: Plan) -> bool:
   if others:
     print(f'results.jsonl has {others} runs of other grids, which are left out here')
   failed = [there[cell.id] for cell in todo.cells if 'error' in there.get(cell.id, ())]
-  summary = summarize(todo.cells, there, todo.baseline, todo.rules)
+  allowed = todo.allow_changed_data
+  summary = summarize(todo.cells, there, todo.baseline, todo.rules, allow_changed_data=allowed)
   if summary is None:
     for row in failed:
       print(f'failed: {row["scheme"]}, seed {row["seed"]}: {row["error"]}')
@@ -180,6 +191,7 @@ def main(argv: Sequence[str]) -> None:
   """Runs, and tells; the exit status is 1 if a cell failed, or with one sentence otherwise."""
   if len(argv) > 1:
     sys.exit(f'compare: error: unknown arguments {argv[1:]}.')
+  leave_quietly()
   jax.config.update('jax_platforms', 'cpu')  # this process only leads; the accelerator is theirs
   name = Path(config_flags.get_config_filename(flags.FLAGS['config'])).stem
   folder = Path(flags.FLAGS.workdir or Path('runs', f'{name}-compare'))

@@ -11,34 +11,48 @@ import jax
 from ml_collections import ConfigDict
 
 import posjax
-from posjax.experiment import evaluation, record, training
+from posjax.experiment import evaluation, record, training, work_folder
 from posjax.experiment.run import Result, Setup, judge, run, setup
 from posjax.experiment.sharding import put_batch
 
 CURVE = 200  # points of a curve, at most
 
 
-def run_cell(config: ConfigDict, folder: Path) -> dict[str, Any] | None:
+def run_cell(
+  config: ConfigDict, folder: Path, data: str | None = None, allow_changed_data: bool = False
+) -> dict[str, Any] | None:
   """Trains, or goes on training, as train.py does, and measures. None if it was interrupted.
 
   Args:
     config: as train.py takes it.
     folder: of this run.
+    data: the sha256 of the data of the runs that this one is compared with; None if there is none
+      yet, or they may differ.
+    allow_changed_data: whether a run goes on though its data changed since it began.
 
   Returns:
     What the line of results.jsonl holds, besides the cell's name. Only `tokens_per_second`,
     `seconds` and what names the machine differ when it is run again.
   """
   begun = time.monotonic()
-  prepared = setup(config, folder)
+  prepared = setup(config, folder, allow_changed_data=allow_changed_data)
   task = prepared.task
+  found = task.facts.get('sha256')
+  if data is not None and found is not None and found != data:
+    raise ValueError(
+      f'The runs to compare with had data with the sha256 {data}, but the data now have {found}: '
+      'put the old data back, give another --workdir, or go on nevertheless with '
+      '--allow_changed_data.'
+    )
   headline = task.evaluations[0]
   # A loss has no natural threshold: it is compared with that of the model before its first step.
   untrained = judge(prepared, prepared.state, headline).values if headline.during else {}
   result = run(prepared)
   if result is None:
     return None
+  changed = work_folder.told_data(result.seen)
   return {
+    **({'changed': changed} if changed else {}),
     'facts': {name: str(value) for name, value in task.facts.items()},
     'unit': task.unit.name,
     'evaluations': evaluation.described(task),
@@ -56,6 +70,11 @@ def run_cell(config: ConfigDict, folder: Path) -> dict[str, Any] | None:
 def _cost(prepared: Setup, result: Result) -> dict[str, Any]:
   """Parameters, memory of a training step, and tokens per second."""
   speeds = [row['tokens_per_second'] for row in result.history if 'tokens_per_second' in row]
+  if not speeds:
+    raise ValueError(
+      f'{result.workdir} should hold the speeds of its run in {work_folder.METRICS}, but they are '
+      'lost: take the folder away to have it run again.'
+    )
   batches = prepared.task.train_batches(jax.process_index(), jax.process_count())
   batch = put_batch(next(iter(batches)), prepared.mesh)
   return {
@@ -82,6 +101,9 @@ def remember_programs(folder: Path) -> None:
 
 
 def steps_done(folder: Path) -> int:
-  """How far the run in a folder has come, as its metrics file tells."""
-  rows = record.read(folder / 'metrics.jsonl')
+  """How far the run in a folder has come, as its metrics file tells; 0 if it tells nothing."""
+  try:
+    rows = record.read(folder / work_folder.METRICS)
+  except (ValueError, OSError):  # the run says what is wrong with it
+    return 0
   return rows[-1]['step'] if rows else 0

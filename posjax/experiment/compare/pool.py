@@ -9,7 +9,7 @@ import subprocess
 import sys
 import threading
 from collections import deque
-from collections.abc import Callable, Generator, Iterable
+from collections.abc import Callable, Generator, Iterable, Mapping
 from pathlib import Path
 from typing import IO, Any, NamedTuple
 
@@ -32,12 +32,12 @@ class Worker:
     self.cell: Cell | None = None
     self.process: subprocess.Popen | None = None
 
-  def give(self, cell: Cell, folder: Path) -> None:
-    """Starts a cell, and the process if there is none."""
+  def give(self, cell: Cell, folder: Path, options: Mapping[str, Any]) -> None:
+    """Starts a cell with options of `run_cell`, and the process if there is none."""
     self.cell = cell
     if self.process is None:
       self.process = self._start()
-    line = order(cell.config, folder / 'cells' / cell.id, folder / 'programs')
+    line = order(cell.config, folder / 'cells' / cell.id, folder / 'programs', **options)
     with contextlib.suppress(BrokenPipeError):  # it is dead, as its reader will tell
       print(line, file=self.process.stdin, flush=True)
 
@@ -90,6 +90,7 @@ def run_all(
   held: IO[str],
   stopped: Callable[[], bool],
   tick: Callable[[list[Cell]], None],
+  options: Callable[[Cell], Mapping[str, Any]] = lambda cell: {},
 ) -> Generator[Ended]:
   """Runs cells, `processes` at a time, and gives each as it ends.
 
@@ -100,6 +101,7 @@ def run_all(
     held: the folder's lock.
     stopped: whether to stop: cells that run are saved, and no others are begun.
     tick: called about each second with the cells that run.
+    options: of `run_cell`, for a cell that is about to begin.
   """
   waiting, events = deque(cells), queue.SimpleQueue()
   shares = _cores(processes)
@@ -114,7 +116,8 @@ def run_all(
           worker.signal(signal.SIGTERM)
       for worker in workers:
         if waiting and worker.cell is None:
-          worker.give(waiting.popleft(), folder)
+          cell = waiting.popleft()
+          worker.give(cell, folder, options(cell))
       running = [worker.cell for worker in workers if worker.cell]
       if not running:
         return

@@ -1,7 +1,7 @@
 """The summary of a grid: a row for each scheme and axis value, over its seeds."""
 
 import functools
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Annotated, Any, NamedTuple
 
 from ml_collections import ConfigDict
@@ -172,6 +172,7 @@ class Summary(NamedTuple):
     measure: what quality is.
     learned: what it takes to have learned, in words.
     evaluations: those that enter the means, by name, each with the heading of its column.
+    data: a sentence that the runs did not all see the same data; '' where they did.
   """
 
   rows: tuple[Row, ...]
@@ -179,6 +180,7 @@ class Summary(NamedTuple):
   measure: Measure
   learned: str
   evaluations: dict[str, str]
+  data: str = ''
 
   @property
   def unit(self) -> str:
@@ -191,6 +193,7 @@ def summarize(
   results: Mapping[str, Line],
   baseline: str,
   rules: Rules,
+  allow_changed_data: bool = False,
 ) -> Summary | None:
   """Gathers the seeds of each scheme. None if no cell has finished.
 
@@ -199,13 +202,21 @@ def summarize(
     results: what ended, by cell.
     baseline: a scheme of the grid.
     rules: what quality is, and when a run has learned.
+    allow_changed_data: whether runs are averaged and compared that saw different data.
 
   Raises:
-    ValueError: if the runs have no metric of that name.
+    ValueError: if the runs have no metric of that name, or they saw different data.
   """
-  finished = [results[cell.id] for cell in cells if 'scores' in results.get(cell.id, ())]
+  ended = [(cell, results[cell.id]) for cell in cells if 'scores' in results.get(cell.id, ())]
+  finished = [line for _, line in ended]
   if not finished:
     return None
+  different = different_data(ended)
+  if different and not allow_changed_data:
+    raise ValueError(
+      f'{different} Take the lines of one of them out of results.jsonl to have them run again, or '
+      'go on nevertheless with --allow_changed_data.'
+    )
   groups = {}
   for cell in cells:
     groups.setdefault((cell.scheme, str(cell.axes)), []).append(cell)
@@ -215,7 +226,37 @@ def summarize(
     _compared(row, rows[baseline, str(row.axes)], baseline, what.higher) for row in rows.values()
   ]
   found = _evaluations(finished, what.name)
-  return Summary(tuple(rows), baseline, what, _threshold(finished[0], what, rules), found)
+  threshold = _threshold(finished[0], what, rules)
+  return Summary(tuple(rows), baseline, what, threshold, found, different)
+
+
+def data_of_axes(ended: Iterable[tuple[Cell, Line]]) -> dict[str, str]:
+  """The sha256 of the data of runs that ended, by their axis values; the first where they differ.
+
+  Runs with other axis values may well have other data. Lines that do not say are left out.
+  """
+  known: dict[str, str] = {}
+  for cell, line in ended:
+    sha256 = line.get('facts', {}).get('sha256')
+    if sha256 is not None:
+      known.setdefault(str(cell.axes), sha256)
+  return known
+
+
+def different_data(ended: Sequence[tuple[Cell, Line]]) -> str:
+  """A sentence about runs that are compared and did not see the same data; '' if all did."""
+  known, parts = data_of_axes(ended), []
+  for cell, line in ended:
+    sha256 = line.get('facts', {}).get('sha256')
+    first = known.get(str(cell.axes))
+    where = f'{cell.scheme}, seed {cell.seed}'
+    if sha256 is not None and sha256 != first:
+      parts.append(f'{where} had {sha256}, not {first}')
+    elif 'changed' in line:
+      parts.append(f'{where}: {line["changed"].rstrip(".")}')
+  if not parts:
+    return ''
+  return f'These runs did not see the same data, by its sha256: {"; ".join(parts)}.'
 
 
 def summarize_lines(results: Mapping[str, Line], baseline: str, rules: Rules) -> Summary | None:

@@ -50,6 +50,7 @@ def captions(summary: Summary) -> list[str]:
     '"trained".',
     f'Differences are to {summary.baseline}, over equal seeds. Above: surely better; below: surely '
     'worse; unresolved: the interval holds 0, or one seed has none.',
+    *filter(None, [summary.data]),
   ]
 
 

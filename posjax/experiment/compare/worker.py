@@ -22,9 +22,9 @@ from posjax.experiment.compare.cell import remember_programs, run_cell
 from posjax.experiment.compare.results import FULL
 
 
-def order(config: Any, folder: Path, programs: Path) -> str:
-  """An order for a worker, as one line."""
-  value = {'folder': str(folder), 'programs': str(programs)}
+def order(config: Any, folder: Path, programs: Path, **options: Any) -> str:
+  """An order for a worker, as one line; `options` are those of `run_cell`."""
+  value = {'folder': str(folder), 'programs': str(programs), 'options': options}
   return json.dumps({**value, 'config': base64.b64encode(pickle.dumps(config)).decode()})
 
 
@@ -44,7 +44,7 @@ def main(argv: Sequence[str]) -> None:
     told = json.loads(orders.get())
     config = pickle.loads(base64.b64decode(told['config']))
     remember_programs(Path(told['programs']))
-    answers.write(json.dumps(attempt(config, Path(told['folder']))) + '\n')
+    answers.write(json.dumps(attempt(config, Path(told['folder']), **told['options'])) + '\n')
     answers.flush()
 
 
@@ -54,12 +54,18 @@ def _listen(orders: queue.SimpleQueue) -> None:
   os._exit(0)  # nobody is there any more
 
 
-def attempt(config: Any, folder: Path) -> dict[str, Any]:
-  """The row of a cell; or `error`, with `full` where there is no room; or `stopped`."""
+def attempt(config: Any, folder: Path, **options: Any) -> dict[str, Any]:
+  """The row of a cell; or `error`, with `full` where there is no room; or `stopped`.
+
+  Args:
+    config: of the cell.
+    folder: of the cell.
+    **options: of `run_cell`.
+  """
   try:
     folder.mkdir(parents=True, exist_ok=True)
     with _said_to(folder / 'log.txt'):
-      row = run_cell(config, folder)
+      row = run_cell(config, folder, **options)
   except Exception as error:  # whatever it is, the other cells go on
     return {'error': ' '.join(str(error).split()) or type(error).__name__, 'full': full(error)}
   return {'stopped': True} if row is None else row

@@ -157,7 +157,9 @@ class Task(NamedTuple):
   """One experiment.
 
   Attributes:
-    facts: what a run reports about its data, by name.
+    facts: what a run reports about its data, by name. One called 'sha256' tells data apart: a run
+      does not go on, and a comparison does not average, where it changed. It is the same for every
+      seed.
     model: `(rngs) -> model`.
     train_batches: `(shard_index, shard_count) -> grain.IterDataset` of batches. Where a batch has
       an entry 'tokens' [B], a run's tokens per second are counted by it (see `count_tokens`).

@@ -19,6 +19,7 @@ from posjax.experiment import metrics
 from posjax.experiment.checks import Count, Section, Seed, Whole
 from posjax.experiment.data import labelled, words
 from posjax.experiment.data import vectors as word_vectors
+from posjax.experiment.data.fingerprint import fingerprint
 from posjax.experiment.data.labelled import Example as Labelled
 from posjax.experiment.data.labelled import bucketed
 from posjax.experiment.losses import Losses, cross_entropy
@@ -75,7 +76,7 @@ def task(
     ]
     for part, examples in zip(split, (read.train, read.held_out), strict=True)
   )
-  table, found = _table(vectors, vocabulary, model['width'], seed)
+  table, found, given = _table(vectors, vocabulary, model['width'], seed)
   facts = {
     'data': data,
     'texts': f'{len(train):,} to learn from, {len(held_out):,} held out ({read.cut})',
@@ -86,7 +87,7 @@ def task(
     'longest text': f'{max(map(len, split[0] + split[1]))} words'
     + (f'; {longer} texts cut to {widths[-1]}' if longer else ''),
     'vectors': 'drawn' if table is None else f'{found:,} words have one in {vectors}',
-    'sha256': read.sha256,
+    'sha256': fingerprint([read.sha256.encode(), given], []) if given else read.sha256,
   }
   sizes = {'widths': widths, 'batch_size': batch_size}
   chosen = np.random.default_rng(0).permutation(len(train))[: len(held_out)]
@@ -241,17 +242,17 @@ def _longer(
 
 def _table(
   path: str | None, vocabulary: words.Words, width: int, seed: int
-) -> tuple[np.ndarray | None, int]:
-  """Initial embeddings of variance 1/M, and how many words have a vector in the file."""
+) -> tuple[np.ndarray | None, int, bytes]:
+  """Initial embeddings of variance 1/M, how many words have a vector in the file, and those."""
   if path is None:
-    return None, 0
+    return None, 0, b''
   rows = len(vocabulary.names)
   given = word_vectors.read(path, vocabulary.ids, rows, width)
   drawn = np.random.default_rng(seed).normal(size=(rows, width))
   known = given.table[given.found]
   # One factor for all: as large on the whole as those that are drawn, else as they were.
   table = np.where(given.found[:, None], given.table / np.sqrt(np.square(known).mean()), drawn)
-  return (table * width**-0.5).astype(np.float32), int(given.found.sum())
+  return (table * width**-0.5).astype(np.float32), int(given.found.sum()), known.tobytes()
 
 
 def _unknown(texts: Sequence[bucketed.Text]) -> float:

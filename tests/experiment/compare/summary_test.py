@@ -334,3 +334,34 @@ def test_training_texts_say_what_has_learned_where_they_are_asked():
   assert none.unseen.mean == pytest.approx(71)  # of held-out texts
   assert rope.trained.mean == pytest.approx((95 + 80 + 82) / 3)
   assert rope.difference.mean == pytest.approx((8 + 11) / 2)
+
+
+def with_data(line, sha256, **more):
+  return {**line, 'facts': {'data': 'made up', 'sha256': sha256}, **more}
+
+
+def test_runs_on_different_data_are_not_averaged_unless_that_is_allowed_and_told(capsys):
+  cells = grid(['none', 'rope'], 2)
+  assert [(cell.scheme, cell.seed) for cell in cells][-1] == ('rope', 1)
+  data = ['a' * 64] * 3 + ['b' * 64]
+  rows = {c.id: with_data(result([100, 50]), d) for c, d in zip(cells, data, strict=True)}
+  message = f'rope, seed 1 had {"b" * 64}, not {"a" * 64}'
+  with pytest.raises(ValueError, match=message):
+    summarize(cells, rows, 'none', RULES)
+  found = summarize(cells, rows, 'none', RULES, allow_changed_data=True)
+  print_tables(found)
+  assert message in ' '.join(capsys.readouterr().out.split())
+  assert message in page.content(found)['captions'][-1]
+  same = {cell.id: with_data(result([100, 50]), 'a' * 64) for cell in cells}
+  assert summarize(cells, same, 'none', RULES).data == ''
+  # A run may also have seen two of them by itself; and an earlier version did not say.
+  changed = {**same, cells[0].id: with_data(result([100, 50]), 'a' * 64, changed='It changed.')}
+  with pytest.raises(ValueError, match=r'none, seed 0: It changed\. Take the lines'):
+    summarize(cells, changed, 'none', RULES)
+  assert summarize(cells, {**same, cells[0].id: result([100, 50])}, 'none', RULES).data == ''
+
+
+def test_other_axis_values_may_have_other_data():
+  cells = grid(['none'], 2, [('task.data', ('one', 'other'))])
+  rows = {cell.id: with_data(result([100, 50]), cell.axes['task.data'] * 16) for cell in cells}
+  assert summarize(cells, rows, 'none', RULES).data == ''

@@ -4,6 +4,7 @@ Here belongs what only questions with answers need: the algorithms that make the
 and the frames that put a question and its answer into a row of tokens.
 """
 
+import json
 import zlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -11,6 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from posjax.experiment.data.expression import parse
+from posjax.experiment.data.fingerprint import fingerprint
 from posjax.experiment.data.questions import pairs as pairs_of
 from posjax.experiment.data.questions import synthetic
 from posjax.experiment.data.questions.framing import DECODER, ENCODER, MARKS, Form, Row
@@ -18,6 +20,7 @@ from posjax.experiment.data.questions.framing import DECODER, ENCODER, MARKS, Fo
 FORMS = (*(f'synthetic:{name}' for name in synthetic.names()), 'file:PATH')
 
 _HELD_OUT = 1_000_003  # added to the seed: evaluation draws other questions than training
+_SAMPLE = 8  # questions of a length that the hash of generated ones holds
 _WIDTHS = 64  # rows of many lengths are padded to few widths, so that few programs are compiled
 
 
@@ -158,8 +161,29 @@ def generated(
     stream = iter(synthetic.examples(name, lengths=(length,), **sizes))
     return [next(stream) for _ in range(-(-count // rows))]
 
-  facts = {'training lengths': f'{shortest} to {longest}'}
+  facts = {
+    'training lengths': f'{shortest} to {longest}',
+    'sha256': generated_hash(name, shortest, longest, lengths),
+  }
   return Questions(facts, synthetic.vocabulary(name), train, lengths, judged)
+
+
+def generated_hash(name: str, shortest: int, longest: int, lengths: Sequence[int]) -> str:
+  """A hash of what is generated: the arguments, the version, and some questions of seed 0.
+
+  The questions tell an algorithm that was changed though its version was forgotten, and a NumPy
+  that draws other numbers.
+  """
+  questions = [
+    synthetic.get(name).generate(np.random.default_rng((0, number)), length)
+    for number in range(_SAMPLE)
+    for length in (shortest, longest)
+  ]
+  arguments = [name, synthetic.VERSION, shortest, longest, list(lengths)]
+  return fingerprint(
+    [json.dumps(arguments).encode()],
+    [repr([[int(word) for word in part] for part in pair]).encode() for pair in questions],
+  )
 
 
 def from_file(

@@ -18,6 +18,9 @@ from posjax.experiment.data.questions.framing import BOS, DECODER, EOS, MARKS, P
 if TYPE_CHECKING:
   import grain
 
+# Of what the algorithms generate: it goes up whenever the same arguments give other questions.
+VERSION = 1
+
 __all__ = ['BOS', 'EOS', 'MARKS', 'PAD', 'SEP', 'batched', 'examples', 'get', 'names']
 __all__ += ['required_width', 'vocabulary']
 

@@ -151,3 +151,23 @@ def test_the_required_width_is_enough_and_one_less_is_refused():
 def test_what_cannot_be_made_is_refused_at_once(changes, message):
   with pytest.raises(ValueError, match=message):
     make(**changes)
+
+
+def test_the_hash_of_generated_questions_tells_arguments_version_and_algorithm(monkeypatch):
+  from posjax.experiment.data import questions
+
+  def told(name='copy', seed=0, longest=5, factors=(1, 2)):
+    sizes = {'shortest': None, 'longest': longest, 'eval_factors': factors, 'eval_lengths': ()}
+    return questions.read(f'synthetic:{name}', framing.DECODER, seed=seed, **sizes).facts['sha256']
+
+  first = told()
+  assert len(first) == 64
+  assert told(seed=1) == first  # seeds of a comparison are averaged
+  assert len({first, told('reverse'), told(longest=6), told(factors=(1, 4))}) == 4
+  with monkeypatch.context() as patched:
+    patched.setattr(synthetic, 'VERSION', synthetic.VERSION + 1)
+    assert told() != first
+  algorithm = synthetic.get('copy')
+  changed = algorithm._replace(generate=lambda rng, length: ([0] * length, [0] * length))
+  monkeypatch.setattr(synthetic, 'get', lambda name: changed)
+  assert told() != first

@@ -1,0 +1,292 @@
+"""The folder of one run: what may lie in it, whose run it is, who works there, and on what data."""
+
+import contextlib
+import json
+import os
+from collections.abc import Generator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+
+from posjax.experiment.config_keys import completed
+from posjax.experiment.locks import Busy, check_free, lock
+
+CONFIG = 'config.json'
+VOCABULARY = 'vocabulary.json'
+DATA = 'data.json'
+METRICS = 'metrics.jsonl'
+RESULTS = 'results.json'
+CHECKPOINTS = 'checkpoints'
+LOCK = '.lock'
+
+FILES = (CONFIG, VOCABULARY, DATA, METRICS, RESULTS, 'report.png', LOCK)
+FOLDERS = (CHECKPOINTS, 'tensorboard')
+
+# A run never leaves one of these before its config: without it, they are of something else.
+OWNED = (DATA, METRICS, RESULTS)
+
+
+class Unwritten(OSError):
+  """The file system did not do what the run asked of it."""
+
+
+def check_place(workdir: Path) -> None:
+  """Refuses a folder in which no run can work, before anything is written.
+
+  Args:
+    workdir: the folder, which need not exist.
+
+  Raises:
+    OSError: if something else is at its place, something in it is a file where a folder is needed
+      or the other way around, or it cannot be written to.
+    Busy: if another process works there.
+  """
+  for place in (workdir, *workdir.absolute().parents):
+    if os.path.lexists(place):
+      _check_folder(place, f'{workdir} should be the folder of a run')
+      break
+  for name in FOLDERS:
+    if os.path.lexists(workdir / name):
+      _check_folder(workdir / name, f'{workdir} should hold a folder {name}')
+  for name in FILES:
+    path = workdir / name
+    if os.path.lexists(path):
+      if not path.is_file():
+        raise OSError(f'{path} should be a file of the run, but it is none.')
+      if not os.access(path, os.R_OK | os.W_OK):
+        raise PermissionError(f'{path} should be a file to read and write, but it is protected.')
+  if is_first():  # who holds the lock for the other processes of its run
+    check_free(workdir / LOCK)
+
+
+def _check_folder(place: Path, should: str) -> None:
+  if not place.is_dir():
+    raise NotADirectoryError(f'{should}, but {place} is no folder.')
+  if not os.access(place, os.R_OK | os.W_OK | os.X_OK):
+    raise PermissionError(f'{should}, but {place} cannot be written to.')
+
+
+@contextlib.contextmanager
+def held(workdir: Path) -> Generator[None]:
+  """Makes the folder, and keeps every other run out of it.
+
+  The first process of a distributed run holds the lock for all of them.
+
+  Raises:
+    Busy: if another run works there.
+    OSError: if the folder cannot be made.
+  """
+  error, file = None, None
+  if is_first():
+    try:
+      workdir.mkdir(parents=True, exist_ok=True)
+      file = lock(workdir / LOCK)
+    except OSError as refusal:
+      error = refusal
+  if jax.process_count() > 1:
+    from jax.experimental import multihost_utils
+
+    free = multihost_utils.broadcast_one_to_all(np.int32(error is None))
+    if not free and not is_first():
+      error = Busy(f'{workdir} could not be taken by the first process of this run.')
+  if error is not None:
+    raise error
+  try:
+    yield
+  finally:
+    if file is not None:
+      file.close()
+
+
+def is_first() -> bool:
+  """Whether this is the process that writes what the processes of a run share."""
+  return jax.process_index() == 0
+
+
+@contextlib.contextmanager
+def explained(workdir: Path) -> Generator[None]:
+  """An error of the file system within it becomes one sentence that says what to do.
+
+  Raises:
+    Unwritten: in place of an OSError.
+  """
+  try:
+    yield
+  except Unwritten:
+    raise
+  except OSError as error:
+    raise Unwritten(
+      f'The run in {workdir} could not go on ({error}); what was saved stays: mend that, and the '
+      'same command goes on.'
+    ) from error
+
+
+def read_json(path: Path, what: str) -> dict[str, Any]:
+  """A file that should hold a dictionary as JSON.
+
+  Args:
+    path: of the file.
+    what: it holds, for the error.
+
+  Raises:
+    ValueError: if it holds something else.
+  """
+  try:
+    value = json.loads(path.read_bytes())
+  except RecursionError:
+    found = 'brackets within brackets'
+  except ValueError as error:
+    found = f'no JSON ({error})'
+  else:
+    if isinstance(value, dict):
+      return value
+    found = repr(value)[:40]
+  raise ValueError(f'{path} should hold {what} as JSON, but holds {found}.')
+
+
+def write_json(path: Path, value: Any) -> None:
+  """Writes a file whole or not at all."""
+  partial = path.with_name(path.name + '.partial')
+  partial.write_text(json.dumps(value, indent=2) + '\n')
+  os.replace(partial, path)
+
+
+# Whose run it is.
+
+
+def stored_config(workdir: Path) -> dict[str, Any] | None:
+  """The config of the run in a folder, with the keys that an earlier version did not have.
+
+  None if the folder holds no run.
+
+  Raises:
+    ValueError: if config.json is no config, or there is none beside what a run wrote.
+  """
+  path = workdir / CONFIG
+  if path.exists():
+    config = read_json(path, 'the config of a run')
+    try:
+      return completed(config)
+    except TypeError:
+      raise ValueError(
+        f'{path} should hold the config of a run, with its sections as dictionaries, but one of '
+        'them is none.'
+      ) from None
+  steps = [one.name for one in workdir.glob(f'{CHECKPOINTS}/*') if one.name.isdigit()]
+  left = [name for name in OWNED if (workdir / name).exists()] + [CHECKPOINTS] * bool(steps)
+  if left:
+    raise ValueError(
+      f'{workdir} should hold {CONFIG} beside {", ".join(left)}, but has none, so whose they are '
+      'cannot be told: put it back, or give another --workdir.'
+    )
+  return None
+
+
+def check_config(config: Mapping[str, Any], workdir: Path) -> dict[str, Any] | None:
+  """A folder holds one run: another config must not go on where this one stopped.
+
+  Only `steps` may differ; whether they may is for the caller to say, who knows how far the run is.
+
+  Args:
+    config: as JSON has it.
+    workdir: the folder, which need not exist.
+
+  Returns:
+    The config of the run in the folder; None if there is none.
+
+  Raises:
+    ValueError: if the folder holds a run with another config.
+  """
+  there, here = stored_config(workdir), completed(config)
+  if there is None:
+    return None
+  keys = sorted({*there, *here} - {'compare'})  # which is of the report of a grid, not of a run
+  differ = [key for key in keys if there.get(key) != here.get(key)]
+  if differ and differ != ['steps']:
+    raise another(workdir, differ)
+  return there
+
+
+def another(workdir: Path, differ: Sequence[str]) -> ValueError:
+  """The error that a folder holds a run with another config."""
+  return ValueError(
+    f'{workdir} holds a run with another {", ".join(differ)}; give another --workdir.'
+  )
+
+
+def stored_vocabulary(workdir: Path) -> dict[str, Any] | None:
+  """The vocabulary that the run in a folder stored; None if there is no run, or it stored none."""
+  path = workdir / VOCABULARY
+  if not path.exists() or not (workdir / CONFIG).exists():
+    return None
+  return read_json(path, 'the vocabulary of a run')
+
+
+# What data it was trained on.
+
+Seen = list[dict[str, Any]]  # 'sha256' of the data, and 'from_step', after which it was read
+
+
+def seen_data(workdir: Path) -> Seen:
+  """The data that the run in a folder was trained on, the last ones last; [] if none is noted.
+
+  Raises:
+    ValueError: if data.json holds something else.
+  """
+  path = workdir / DATA
+  if not path.exists():
+    return []
+  seen = read_json(path, 'the hashes of the data of a run').get('seen')
+  known = isinstance(seen, list) and all(
+    isinstance(one, dict)
+    and isinstance(one.get('sha256'), str)
+    and isinstance(one.get('from_step'), int)
+    for one in seen
+  )
+  if not known:
+    raise ValueError(
+      f'{path} should hold the hashes of the data of a run under "seen", but holds '
+      f'{repr(seen)[:40]}.'
+    )
+  return seen
+
+
+def check_data(seen: Seen, sha256: str | None, workdir: Path) -> None:
+  """Refuses to go on with other data than the run in the folder began with.
+
+  Args:
+    seen: of `seen_data`.
+    sha256: of the data as they are now; None where the task does not say.
+    workdir: the folder.
+
+  Raises:
+    ValueError: if both are known, and differ.
+  """
+  if seen and sha256 is not None and seen[-1]['sha256'] != sha256:
+    raise ValueError(
+      f'{workdir} holds a run on data with the sha256 {seen[-1]["sha256"]}, but the data now have '
+      f'{sha256}: put the old data back, give another --workdir, or go on nevertheless with '
+      '--allow_changed_data.'
+    )
+
+
+def note_data(workdir: Path, seen: Seen, sha256: str | None, step: int) -> Seen:
+  """Notes on which data the run goes on after a step; returns all data that it has seen."""
+  if sha256 is None:
+    return seen
+  seen = [one for one in seen if one['from_step'] < step or one['sha256'] == sha256]
+  if not seen or seen[-1]['sha256'] != sha256:
+    seen = [*seen, {'sha256': sha256, 'from_step': step}]
+  if is_first():
+    write_json(workdir / DATA, {'seen': seen})
+  return seen
+
+
+def told_data(seen: Seen) -> str:
+  """A sentence about data that changed during a run; '' where they did not."""
+  if len({one['sha256'] for one in seen}) < 2:
+    return ''
+  parts = [f'{one["sha256"]} after step {one["from_step"]}' for one in seen]
+  return f'The data changed during this run; their sha256 was {", ".join(parts)}.'
