@@ -8,7 +8,7 @@ key gets zeros, and has zero gradients.
 import jax
 from jaxtyping import Array, Bool, Float, Inexact, Int, Num
 
-from posjax.attention import cudnn, dense, inputs
+from posjax.attention import cudnn, dense, distances, inputs, padding
 from posjax.attention.blockwise import engine
 from posjax.attention.inputs import Operands
 from posjax.attention.pallas import fused
@@ -38,6 +38,7 @@ def attend(
   scale: float | None = None,
   dropout_rate: float = 0.0,
   dropout_key: PRNGKey | None = None,
+  zero_padding: bool = False,
   implementation: str | None = None,
 ) -> Inexact[Array, '*B T H E']:
   """Attention in which `scheme` says where position enters.
@@ -50,7 +51,9 @@ def attend(
   Args:
     q: queries.
     k: keys; K heads, each shared by H / K consecutive query heads.
-    v: values.
+    v: values. Keys and values of segment 0, and those that `mask` hides from every query, count as
+      zero, whatever they hold. A NaN in any other token may spread to queries that do not see it,
+      because of causality, the window or another segment.
     scheme: a `Scheme`; `Scheme()` is attention without positions.
     params: the scheme's parameters, as from `posjax.init` or its `prepare`.
     q_pos: ids of the queries, [*B, T] or [T] (n axes: [*B, T, n] or [T, n]).
@@ -72,6 +75,8 @@ def attend(
       at `logits` (`shaw`), or puts in its place (`xpos`), has a factor of its own.
     dropout_rate: share of the weights that are dropped, in [0, 1).
     dropout_key: random key; dropout needs one.
+    zero_padding: whether keys and values of segment 0 are zeros already, as in a cache, so that
+      they need not be copied.
     implementation: how to compute it; the numbers are the same. 'dense': all logits at once.
       'blockwise': in tiles, on any device, with memory linear in the length. 'pallas': in fused
       kernels, on TPUs and Hopper GPUs; 'cudnn': by cuDNN. These two compute in tiles where they
@@ -103,14 +108,20 @@ def attend(
   inputs.check_segments(q_segments, k_segments)
   inputs.check_sinks(sinks, q.shape[-2])
   rules = inputs.make_rules(q, scale, causal, window, logit_cap, dropout_rate, dropout_key)
-  q_rest, k_rest = (q_pos, q_at, q_order, q_segments), (k_pos, k_at, k_order, k_segments)
-  q_side = inputs.make_side('q', q, scheme, scheme.query, params, *q_rest)
-  k_side = inputs.make_side('k', k, scheme, scheme.key, params, *k_rest)
   mask = None if mask is None else inputs.make_mask(mask, q, k)
+  q_shown, k_shown = padding.shown(mask)
+  q_rest, k_rest = (q_pos, q_at, q_order, q_segments), (k_pos, k_at, k_order, k_segments)
+  q_side = inputs.make_side('q', q, scheme, scheme.query, params, *q_rest, q_shown)
+  k_side = inputs.make_side('k', k, scheme, scheme.key, params, *k_rest, k_shown, zero_padding)
+  distances.check_known(scheme, q_side, k_side)
   flat_v = v.reshape(k_side.raw.shape[:-1] + v.shape[-1:])
+  padded = q_segments is not None or mask is not None
+  if padded and (mask is not None or not zero_padding):
+    flat_v = padding.blanked(flat_v, k_side.segments)
   x = Operands(params, q_side, k_side, flat_v, mask, sinks, dropout_key)
   name = implementation or chosen(q.shape[-3], k.shape[-3])
   out = IMPLEMENTATIONS[name](scheme, rules, x)
+  out = padding.blanked(out, q_side.segments) if padded else out
   return out.reshape(*q.shape[:-1], v.shape[-1]).astype(v.dtype)
 
 

@@ -11,7 +11,7 @@ from posjax.attention import attend
 from posjax.layers import cache as caches
 from posjax.layers.cache import Cache
 from posjax.layers.recurrence import joined
-from posjax.layers.tokens import Heads, Tokens, by_row
+from posjax.layers.tokens import Heads, Tokens, by_row, without_padding
 from posjax.scheme import At, Dims, Params, PRNGKey, Scheme, declares, without_place_2
 
 
@@ -93,8 +93,10 @@ def call(
     dropout_key: as in `attend`.
   """
   rest = {'mask': mask, 'sinks': sinks, 'dropout_key': dropout_key}
+  queries = without_padding(queries)
+  keys = None if keys is None else without_padding(keys)
   if past is not None:
-    both = joined(past, queries, keys)
+    both = joined(without_padding(past), queries, keys)
     return attention(layer, params, project(queries.x, both.x), queries, both, last=True, **rest)
   heads = project(queries.x, queries.x if keys is None else keys.x)
   return attention(layer, params, heads, queries, keys, **rest)
@@ -178,6 +180,7 @@ def attend_prepared(
     scale=layer.scale,
     dropout_rate=0.0 if dropout_key is None else layer.dropout_rate,
     dropout_key=dropout_key,
+    zero_padding=isinstance(keys, Cache),
     implementation=layer.implementation,
   )
 
@@ -230,6 +233,7 @@ def extend(
   new = new._replace(
     pos=by_row('pos', new.pos, batch, tokens, axes), segments=segments, order=order
   )
+  new = without_padding(new)
   params, new = prepared(layer.scheme, params, new, caches.last(cache))
   layer, heads = _position(layer, params, heads, new)
   brought = heads.k, heads.v, new.at, new.pos, segments
