@@ -44,7 +44,8 @@ def attend(
   """Attention in which `scheme` says where position enters.
 
   softmax(cap(logits(scale * query(q) . key(k)) + bias)) v + values, in float32: `query`, `key`,
-  `logits`, `bias` and `values` are the scheme's.
+  `logits`, `bias` and `values` are the scheme's. A logit of -inf hides its pair, whatever the cap;
+  all finite logits keep their order.
 
   Ids, orders and segments may lack the batch axes: they then hold for every row.
 
@@ -87,7 +88,8 @@ def attend(
     [*B, T, H, E], in the dtype of `v`.
 
   Raises:
-    ValueError: if shapes do not fit, or an argument lacks what it needs.
+    ValueError: if shapes do not fit, an argument lacks what it needs, or known ids are 2^31 apart,
+      where the scheme sees distances; in a compiled program such distances are 2^31 - 1.
     TypeError: if the mask is not boolean, or ids are neither integers nor float32.
 
   Example:

@@ -44,7 +44,8 @@ def without_padding(tokens: Tokens) -> Tokens:
   x, segments = tokens.x, tokens.segments
   if segments is None:
     return tokens
-  segments = by_row('segments', segments, *x.shape[:2], 1)
+  batch, length, _ = x.shape
+  segments = by_row('segments', segments, batch, length, 1)
   return tokens._replace(x=blanked(x, segments))
 
 
