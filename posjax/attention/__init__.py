@@ -6,6 +6,7 @@ implementations, which give the same numbers.
   dispatch     `attend`, and `chosen`, the implementation that it takes by default
   inputs       the checks, and the arguments in the form that implementations take
   parameters   whether parameters are those that the scheme would make for these heads
+  padding      tokens that nothing sees, which count as zero
   places       places 3 and 4 of a scheme, for some queries and some keys
   masks        which pairs of tokens may attend, and the dropout mask
   softmax      one step of the online softmax

@@ -15,6 +15,7 @@ from jaxtyping import Array, Bool, Inexact
 
 from posjax.attention.blockwise import engine
 from posjax.attention.inputs import Operands, Rules, Side
+from posjax.math.differences import count_up
 from posjax.scheme import Scheme, declares
 
 
@@ -31,7 +32,8 @@ def attend(scheme: Scheme, rules: Rules, x: Operands) -> Inexact[Array, 'B T H E
   if x.mask is not None or x.sinks is not None or refusal(scheme, q, k, v, rules):
     return in_tiles()
   by_cudnn = lambda: by_index(q, k, v, rules, 'cudnn')
-  return lax.cond(_by_index_alone(x.q, x.k, rules), by_cudnn, lambda: in_tiles().astype(v.dtype))
+  fits = _by_index_alone(x.q, x.k, rules) & _are_moderate(q, k, rules)
+  return lax.cond(fits, by_cudnn, lambda: in_tiles().astype(v.dtype))
 
 
 def refusal(scheme: Scheme, q: Array, k: Array, v: Array, rules: Rules) -> str | None:
@@ -97,6 +99,12 @@ def by_index(
   )  # fmt: skip
 
 
+def _are_moderate(q: Array, k: Array, rules: Rules) -> Bool[Array, '']:
+  """Whether all logits are far from those that cuDNN may give to hidden pairs."""
+  largest = lambda x: abs(x).max().astype(jnp.float32)
+  return largest(q) * largest(k) * abs(rules.scale) * q.shape[-1] < 1e30
+
+
 def _by_index_alone(q: Side, k: Side, rules: Rules) -> Bool[Array, '']:
   """Whether indices decide visibility: one document, and, where it matters, tokens in order."""
   documents = [side.segments for side in (q, k)]
@@ -106,5 +114,4 @@ def _by_index_alone(q: Side, k: Side, rules: Rules) -> Bool[Array, '']:
     return one
   if q.order.shape[1] != k.order.shape[1]:
     return jnp.array(False)
-  steps = (q.order[:, 1:] - q.order[:, :-1] == 1).all()
-  return one & steps & (q.order == k.order).all()
+  return one & count_up(q.order) & (q.order == k.order).all()

@@ -36,8 +36,17 @@ def attend(scheme: Scheme, rules: Rules, x: Operands) -> Inexact[Array, 'B T H E
 def _softmax(
   logits: Float[Array, 'B H T S'], sinks: Float[Array, ' H'] | None
 ) -> Float[Array, 'B H T S']:
-  """The softmax over the keys, of which each head's sink takes its share."""
-  if sinks is None:
-    return jax.nn.softmax(logits, axis=-1)
-  sink = jnp.broadcast_to(sinks.astype(logits.dtype)[None, :, None, None], (*logits.shape[:3], 1))
-  return jax.nn.softmax(jnp.concatenate([logits, sink], axis=-1), axis=-1)[..., :-1]
+  """The softmax over the keys, of which each head's sink takes its share.
+
+  A row of -inf alone gives zeros, and has zero gradients: 0 is taken for its largest logit.
+  """
+  top, sink = logits.max(-1, keepdims=True), None
+  if sinks is not None:
+    sink = sinks.astype(logits.dtype)[None, :, None, None]
+    top = jnp.maximum(top, sink)
+  top = jax.lax.stop_gradient(jnp.where(top == -jnp.inf, 0, top))
+  weights = jnp.exp(logits - top)
+  total = weights.sum(-1, keepdims=True)
+  if sink is not None:
+    total = total + jnp.exp(sink - top)
+  return weights / jnp.where(total == 0, 1, total)

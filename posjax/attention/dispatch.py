@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Inexact, Int, Num
 
-from posjax.attention import cudnn, dense, inputs
+from posjax.attention import cudnn, dense, distances, inputs, padding
 from posjax.attention.blockwise import engine
 from posjax.attention.inputs import Operands, Rules
 from posjax.attention.pallas import fused
@@ -42,6 +42,7 @@ def attend(
   scale: float | None = None,
   dropout_rate: float = 0.0,
   dropout_key: PRNGKey | None = None,
+  zero_padding: bool = False,
   implementation: str | None = None,
 ) -> Inexact[Array, '*B T H E']:
   """Attention in which `scheme` says where position enters: places 2 to 4.
@@ -50,7 +51,8 @@ def attend(
   scheme that has no other place, as `sinusoidal`, this is attention without positions.
 
   softmax(cap(logits(scale * query(q) . key(k)) + bias)) v + values, in float32: `query`, `key`,
-  `logits`, `bias` and `values` are the scheme's.
+  `logits`, `bias` and `values` are the scheme's. A logit of -inf hides its pair, whatever the cap;
+  all finite logits keep their order.
 
   Arrays are those of JAX or NumPy. Ids, orders and segments may lack the batch axes: they then hold
   for every row. Where an axis of the batch, of queries or of keys has no entries, the result is
@@ -59,7 +61,9 @@ def attend(
   Args:
     q: queries, real or complex numbers of 16 bits or more, as are keys and values.
     k: keys; K heads, each shared by H / K consecutive query heads.
-    v: values.
+    v: values. Keys and values of segment 0, and those that `mask` hides from every query, count as
+      zero, whatever they hold. A NaN in any other token may spread to queries that do not see it,
+      because of causality, the window or another segment.
     scheme: a `Scheme`, or a line for `posjax.get`; `Scheme()` is attention without positions.
     params: the scheme's parameters, as from `posjax.init` or its `prepare`, with the names, shapes
       and kinds of numbers that these give for the heads of q and k.
@@ -83,6 +87,8 @@ def attend(
       takes one that is traced; all other numbers must be known when `attend` is traced.
     dropout_rate: share of the weights that are dropped, in [0, 1).
     dropout_key: random key; dropout needs one.
+    zero_padding: whether keys and values of segment 0 are zeros already, as in a cache, so that
+      they need not be copied.
     implementation: how to compute it; the numbers are the same. 'dense': all logits at once.
       'blockwise': in tiles, on any device, with memory linear in the length. 'pallas': in fused
       kernels, on TPUs and Hopper GPUs; 'cudnn': by cuDNN. These two compute in tiles where they
@@ -93,8 +99,9 @@ def attend(
     [*B, T, H, E], in the dtype of `v`.
 
   Raises:
-    ValueError: if shapes or parameters do not fit, a number is out of its range, or an argument
-      lacks what it needs.
+    ValueError: if shapes or parameters do not fit, a number is out of its range, an argument lacks
+      what it needs, or known ids are 2^31 apart, where the scheme sees distances; in a compiled
+      program such distances are 2^31 - 1.
     TypeError: if an argument is of another type or dtype: q, k or v are integers, the mask is not
       boolean, ids are neither integers nor float32.
 
@@ -125,15 +132,21 @@ def attend(
   inputs.check_sinks(sinks, q.shape[-2])
   inputs.check_dropout_key(dropout_key)
   compute = _implementation(implementation, rules, q, k)
-  q_rest, k_rest = (q_pos, q_at, q_order, q_segments), (k_pos, k_at, k_order, k_segments)
-  q_side = inputs.make_side('q', q, scheme, scheme.query, params, *q_rest)
-  k_side = inputs.make_side('k', k, scheme, scheme.key, params, *k_rest)
   mask = None if mask is None else inputs.make_mask(mask, q, k)
+  q_shown, k_shown = padding.shown(mask)
+  q_rest, k_rest = (q_pos, q_at, q_order, q_segments), (k_pos, k_at, k_order, k_segments)
+  q_side = inputs.make_side('q', q, scheme, scheme.query, params, *q_rest, q_shown)
+  k_side = inputs.make_side('k', k, scheme, scheme.key, params, *k_rest, k_shown, zero_padding)
+  distances.check_known(scheme, q_side, k_side)
   if 0 in (*q.shape, *v.shape):  # no numbers to compute, or no key to see
     return jnp.zeros((*q.shape[:-1], v.shape[-1]), v.dtype)
   flat_v = v.reshape(k_side.raw.shape[:-1] + v.shape[-1:])
+  padded = q_segments is not None or mask is not None
+  if padded and (mask is not None or not zero_padding):
+    flat_v = padding.blanked(flat_v, k_side.segments)
   x = Operands(params, q_side, k_side, flat_v, mask, sinks, dropout_key)
   out = compute(scheme, rules, x)
+  out = padding.blanked(out, q_side.segments) if padded else out
   return out.reshape(*q.shape[:-1], v.shape[-1]).astype(v.dtype)
 
 

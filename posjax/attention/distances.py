@@ -9,12 +9,16 @@ is the same for all tiles of a diagonal, and adds its cotangents to that part.
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import lax
 from jaxtyping import Array, Bool, Float, Num
 
+from posjax.attention.inputs import Side
+from posjax.math.differences import count_up, difference
 from posjax.math.toeplitz import along, layout
-from posjax.scheme import Ids, Params, Scheme
+from posjax.scheme import Ids, Params, Scheme, declares
 
 
 class Table(NamedTuple):
@@ -37,6 +41,51 @@ class Sizes(NamedTuple):
   keys: int
 
 
+def check_known(scheme: Scheme, q: Side, k: Side) -> None:
+  """Checks that every distance is below 2^31, as far as the ids are known: a larger one saturates.
+
+  Ids that a compiled program alone knows are passed by, and so are those of padding.
+
+  Args:
+    scheme: any scheme; one that acts at place 2 alone sees no distance.
+    q: the queries.
+    k: the keys.
+
+  Raises:
+    ValueError: if one is not.
+  """
+  if not any(declares(scheme, place) for place in ('logits', 'bias', 'values')):
+    return
+  if not (_is_known(q.pos) and _is_known(k.pos)):
+    return
+  both = np.asarray(q.pos), np.asarray(k.pos)
+  ends = [int(end) for pos in both for end in (pos.min(), pos.max())]
+  limit = np.iinfo(np.result_type(q.pos.dtype, k.pos.dtype)).max
+  if max(ends) - min(ends) <= limit or not (_is_known(q.segments) and _is_known(k.segments)):
+    return
+  (q_least, q_most), (k_least, k_most) = _ends(q), _ends(k)
+  for one, other in ((q_most, k_least), (k_most, q_least)):
+    far = one - other > limit
+    if far.any():
+      ids = [int(np.broadcast_to(x, far.shape)[far][0]) for x in (one, other)]
+      raise ValueError(
+        f'Ids of one row must differ by at most {limit}, but got {ids[0]} and {ids[1]}.'
+      )
+
+
+def _is_known(ids: Array) -> bool:
+  known = not isinstance(ids, jax.core.Tracer) and getattr(ids, 'is_fully_addressable', True)
+  return known and jnp.issubdtype(ids.dtype, jnp.integer) and ids.size > 0
+
+
+def _ends(side: Side) -> tuple[np.ndarray, np.ndarray]:
+  """The least and the largest id of each row, [b, n], as floats; padding is left out."""
+  pos, segments = np.asarray(side.pos, np.float64), np.asarray(side.segments)
+  pos = pos.reshape(*pos.shape[:2], -1)
+  real = (segments != 0)[..., None]
+  return np.where(real, pos, np.inf).min(1), np.where(real, pos, -np.inf).max(1)
+
+
 def is_useful(scheme: Scheme, q_pos: Ids, k_pos: Ids) -> bool:
   """Whether a table could help: with one integer id per token, and more pairs than distances."""
   if scheme.bias is None and scheme.tiled.relative is None:
@@ -47,8 +96,11 @@ def is_useful(scheme: Scheme, q_pos: Ids, k_pos: Ids) -> bool:
 
 
 def contiguous(q_pos: Ids, k_pos: Ids) -> Bool[Array, '']:
-  """Whether each row of either side counts up by one, wherever it begins."""
-  return (q_pos[:, 1:] - q_pos[:, :-1] == 1).all() & (k_pos[:, 1:] - k_pos[:, :-1] == 1).all()
+  """Whether each row of either side counts up by one, and no distance wraps around."""
+  first = difference(q_pos[:, 0], k_pos[:, 0])
+  room = 2 * (q_pos.shape[1] + k_pos.shape[1])  # tokens, with the padding of the last tile
+  near = abs(first) < jnp.iinfo(first.dtype).max - room
+  return count_up(q_pos) & count_up(k_pos) & near.all()
 
 
 def counts_up(q_pos: Ids, k_pos: Ids) -> Bool[Array, '']:

@@ -15,6 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Inexact, Int, Num
 
+from posjax.attention import padding
 from posjax.expression import get
 from posjax.scheme import At, Ids, Params, PRNGKey, Scheme, declares
 
@@ -346,6 +347,8 @@ def make_side(
   at: At,
   order: Array | None,
   segments: Array | None,
+  shown: Bool[Array, 'b T'] | None = None,
+  zero_padding: bool = False,
 ) -> Side:
   """Flattens one side, fills in its defaults, and applies place 2.
 
@@ -359,6 +362,8 @@ def make_side(
     at: from the scheme's `prepare`; None where it has none.
     order: index of each token in its stream; None: the ids.
     segments: document of each token; None: all are in one.
+    shown: of `padding.shown`: other tokens are padding, too.
+    zero_padding: whether tokens of segment 0 are zeros already.
 
   Raises:
     ValueError: if shapes do not fit.
@@ -367,21 +372,27 @@ def make_side(
   leading, length = x.shape[:-3], x.shape[-3]
   raw = x.reshape(math.prod(leading), *x.shape[-3:])
   pos = _tokens(f'{name}_pos', pos, leading, length, scheme.axes)
+  padded = shown is not None or (segments is not None and not zero_padding)
+  if segments is None:
+    segments = jnp.ones((1, length), jnp.int32)
+  else:
+    segments = _integers(f'{name}_segments', segments)
+    segments = _tokens(f'{name}_segments', segments, leading, length, 1)
+  if shown is not None:
+    segments = jnp.where(shown, segments, 0)
+  if padded:
+    raw, pos = padding.blanked((raw, pos), segments)
   if at is None:
     at = jnp.broadcast_to(pos, (raw.shape[0], *pos.shape[1:]))
   else:
     at = jax.tree.map(lambda leaf: _prepared(f'{name}_at', leaf, leading, length), at)
+    at = padding.blanked(at, segments) if padded else at
   if order is not None:
     order = _tokens(f'{name}_order', order, leading, length, 1)
   elif pos.ndim == 2:
     order = pos
   else:
     order = jnp.zeros((1, length), jnp.int32)  # no rule asks for it: `check_order`
-  if segments is None:
-    segments = jnp.ones((1, length), jnp.int32)
-  else:
-    segments = _integers(f'{name}_segments', segments)
-    segments = _tokens(f'{name}_segments', segments, leading, length, 1)
   index = jnp.arange(length, dtype=jnp.int32)
   return Side(raw, turn(params, raw, at), pos, at, order, segments, index)
 

@@ -8,9 +8,8 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, UInt32
 
 from posjax.attention.inputs import Rules, Side
+from posjax.math.differences import is_below
 from posjax.scheme import PRNGKey
-
-UNSEEN = -1e30  # the logit of a pair that may not attend: finite, so that gradients are too
 
 
 def visible(
@@ -27,13 +26,26 @@ def visible(
     mask: the caller's own mask, True where a pair may attend.
   """
   allowed = (q.segments[:, :, None] == k.segments[:, None]) & (k.segments != 0)[:, None]
-  steps_back = q.order[:, :, None] - k.order[:, None]
-  if rules.causal:
-    allowed = allowed & (steps_back >= 0)
-  if rules.window is not None:
-    allowed = allowed & (abs(steps_back) < rules.window)
-  allowed = allowed[:, None]
+  allowed = within_reach(q.order[:, :, None], k.order[:, None], rules, allowed)[:, None]
   return allowed if mask is None else allowed & mask
+
+
+def within_reach(q_order: Array, k_order: Array, rules: Rules, allowed: Array) -> Array:
+  """The pairs of `allowed` that causality and the window let attend, for any orders.
+
+  Args:
+    q_order: order of the queries, with the axes to broadcast over pairs.
+    k_order: order of the keys, likewise.
+    rules: causality and the window.
+    allowed: the pairs that all else lets attend.
+  """
+  if rules.causal:
+    allowed = allowed & (q_order >= k_order)
+  if rules.window is not None:
+    allowed = allowed & is_below(q_order, k_order, rules.window)
+    if not rules.causal:
+      allowed = allowed & is_below(k_order, q_order, rules.window)
+  return allowed
 
 
 def dropout_rows(batch: int, heads: int) -> UInt32[Array, 'B H']:

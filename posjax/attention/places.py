@@ -10,9 +10,11 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Inexact
 
 from posjax.attention.inputs import Rules, Side
-from posjax.attention.masks import UNSEEN
+from posjax.math.differences import difference
 from posjax.math.heads import product
 from posjax.scheme import Ids, Params, Scheme, declares
+
+_FAR_BELOW = -1e30  # what `logits` gets for hidden pairs: finite, so that schemes may calculate
 
 
 def content(q: Side, k: Side, rules: Rules) -> Inexact[Array, 'B H T S']:
@@ -43,13 +45,14 @@ def final_logits(
     by_distance: the scheme's bias, see `bias`; None where it has none.
 
   Returns:
-    The logits, and -1e30 for pairs that may not attend.
+    The logits, and -inf for pairs that may not attend. The scheme may add -inf, too: that pair
+    may not attend either, whatever the cap.
 
   Raises:
     ValueError: if the logits are complex after place 3.
   """
   if 'S' in scheme.whole:
-    logits = jnp.where(allowed, logits, UNSEEN)
+    logits = jnp.where(allowed, logits, _FAR_BELOW)
   if declares(scheme, 'logits'):
     logits = scheme.logits(params, logits, q.raw, k.raw, q.at, k.at)
   if by_distance is not None:
@@ -57,9 +60,10 @@ def final_logits(
   if jnp.iscomplexobj(logits):
     raise ValueError('The logits of complex q and k are complex, and no scheme makes them real.')
   if rules.logit_cap is not None:
+    allowed = allowed & (logits != -jnp.inf)
     logits = jnp.where(allowed, logits, 0)  # a table may give NaN to other pairs
     logits = rules.logit_cap * jnp.tanh(logits / rules.logit_cap)
-  return jnp.where(allowed, logits, UNSEEN)
+  return jnp.where(allowed, logits, -jnp.inf)
 
 
 def bias(
@@ -76,7 +80,7 @@ def bias(
   Raises:
     ValueError: if it does not return one number for each head and pair.
   """
-  distance = q_pos[:, :, None] - k_pos[:, None]
+  distance = difference(q_pos[:, :, None], k_pos[:, None])
   per_head = function(params, distance)
   heads, pairs = per_head.shape[:1], (distance.shape[0], q_pos.shape[1], k_pos.shape[1])
   if per_head.shape != heads + pairs:

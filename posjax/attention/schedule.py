@@ -13,6 +13,7 @@ from jax import lax
 from jaxtyping import Array, Bool
 
 from posjax.attention.inputs import Rules, Tokens
+from posjax.math.differences import is_below
 
 
 def visible_tiles(
@@ -33,13 +34,18 @@ def visible_tiles(
   some = some & q_real[..., 1] & k_real[..., 1]
   whole = (q_segments[..., 0] == k_segments[..., 1]) & (q_segments[..., 1] == k_segments[..., 0])
   whole = whole & q_real[..., 0] & k_real[..., 0]
-  least = q_order[..., 0] - k_order[..., 1]
-  most = q_order[..., 1] - k_order[..., 0]
+  q_first, q_last, k_first, k_last = (
+    q_order[..., 0],
+    q_order[..., 1],
+    k_order[..., 0],
+    k_order[..., 1],
+  )
   if rules.causal:
-    some, whole = some & (most >= 0), whole & (least >= 0)
+    some, whole = some & (q_last >= k_first), whole & (q_first >= k_last)
   if rules.window is not None:
-    some = some & (least < rules.window) & (-most < rules.window)
-    whole = whole & (most < rules.window) & (-least < rules.window)
+    near = lambda one, other: is_below(one, other, rules.window)
+    some = some & near(q_first, k_last) & near(k_first, q_last)
+    whole = whole & near(q_last, k_first) & near(k_last, q_first)
   return some, whole
 
 

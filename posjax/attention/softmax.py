@@ -10,18 +10,18 @@ from jaxtyping import Array, Bool, Float
 
 
 class Sums(NamedTuple):
-  """Two numbers for each query, over the keys so far."""
+  """Two numbers for each query, over the keys so far.
+
+  They are not joined to one, top + log(total): beside a large top, the second would be rounded off.
+  Before any key, the top is finite, so that the weight exp(-inf - top) of a hidden pair is 0.
+  """
 
   top: Float[Array, '...']  # the largest logit
   total: Float[Array, '...']  # the sum of exp(logit - top)
 
-  def logarithm(self) -> Float[Array, '...']:
-    """The logarithm of the sum of exponentials; far below any logit where there was no key."""
-    return self.top + jnp.log(self.positive_total())
-
-  def positive_total(self) -> Float[Array, '...']:
-    """The sum to divide by: positive also where there was no key."""
-    return jnp.maximum(self.total, 1e-37)
+  def divisor(self) -> Float[Array, '...']:
+    """The sum to divide by: 1 where there was no key. Elsewhere the largest key adds 1 to it."""
+    return jnp.maximum(self.total, 1)
 
 
 def softmax_step(
@@ -35,9 +35,9 @@ def softmax_step(
 
   Args:
     so_far: the sums over the keys before.
-    logits: of the new keys.
+    logits: of the new keys; -inf has no weight.
     axis: of the keys, in `logits`.
-    visible: pairs whose weight is not 0; None where the logits of all others are far below `top`.
+    visible: pairs whose weight is not 0; None where all others have the logit -inf.
     keepdims: whether the sums have the axis of the keys, of size 1.
 
   Returns:

@@ -15,6 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Inexact, Int, Num
 
+from posjax.attention.padding import blanked
 from posjax.scheme import At, Dims, Ids, Params, Scheme, declares, init
 
 
@@ -153,7 +154,7 @@ def append(
   Args:
     cache: the tokens so far.
     k: keys of the new tokens, as from `positioned`.
-    v: values; stored, as k, in the cache's dtype.
+    v: values; stored, as k, in the cache's dtype. Those of padding are stored as zeros.
     at: what `prepare` returned for them, given `last(cache)`; None where the scheme has none.
     pos: their ids.
     segments: their documents; 0 is padding.
@@ -182,6 +183,7 @@ def append(
     _check_room(cache, tokens)
     v = jnp.where(length > capacity, jnp.nan, v)
   order = (cache.length + jnp.arange(tokens, dtype=jnp.int32))[None]
+  k, v = blanked((k, v), segments)
   new = Cache(k.astype(cache.k.dtype), v.astype(cache.v.dtype), at, pos, order, segments, length)
   _check_fit(cache, new)
   if window is None:

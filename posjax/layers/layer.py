@@ -22,6 +22,7 @@ from posjax.layers.tokens import (
   check_keys,
   check_mask,
   check_tokens,
+  without_padding,
 )
 from posjax.scheme import At, Dims, Params, PRNGKey, Scheme, declares, without_place_2
 
@@ -125,9 +126,11 @@ def call(
   check_input(layer, queries, keys)
   check_mask(mask)
   rest = {'mask': mask, 'sinks': sinks, 'dropout_key': dropout_key}
+  queries = without_padding(queries)
+  keys = None if keys is None else without_padding(keys)
   if past is not None:
     check_past(layer, past)
-    both = joined(past, queries, keys)
+    both = joined(without_padding(past), queries, keys)
     return _attention(layer, params, project(queries.x, both.x), queries, both, last=True, **rest)
   heads = project(queries.x, queries.x if keys is None else keys.x)
   return _attention(layer, params, heads, queries, keys, **rest)
@@ -212,6 +215,7 @@ def attend_prepared(
     scale=layer.scale,
     dropout_rate=0.0 if dropout_key is None else layer.dropout_rate,
     dropout_key=dropout_key,
+    zero_padding=isinstance(keys, Cache),
     implementation=layer.implementation,
   )
 
@@ -279,6 +283,7 @@ def extend(
   new = new._replace(
     pos=by_row('pos', new.pos, batch, tokens, axes), segments=segments, order=order
   )
+  new = without_padding(new)
   params, new = prepared(layer.scheme, params, new, caches.last(cache))
   layer, heads = _position(layer, params, heads, new)
   brought = heads.k, heads.v, new.at, new.pos, segments

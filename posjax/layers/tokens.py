@@ -7,6 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Inexact, Int, Num
 
+from posjax.attention.padding import blanked
 from posjax.scheme import At, Ids
 
 
@@ -34,6 +35,20 @@ class Heads(NamedTuple):
   q: Inexact[Array, 'B T H D']
   k: Inexact[Array, 'B S K D']
   v: Inexact[Array, 'B S K D']
+
+
+def without_padding(tokens: Tokens) -> Tokens:
+  """The tokens with zeros for the input of padding, of which nothing may depend.
+
+  `attend` looks at none of it, but the projections and the scheme's `prepare` do: without this, a
+  NaN there would reach the gradients of the weights, and what `prepare` sums over the tokens.
+  """
+  x, segments = tokens.x, tokens.segments
+  if segments is None:
+    return tokens
+  batch, length, _ = x.shape
+  segments = by_row('segments', segments, batch, length, 1)
+  return tokens._replace(x=blanked(x, segments))
 
 
 def keys_of(

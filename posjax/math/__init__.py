@@ -10,6 +10,7 @@ posjax. Schemes, attention, its kernels and the layers may all import from here.
   extension     frequencies of RoPE for texts longer than those of training
   sinusoids     sines and cosines as a code of a position, or of a distance
   tables        trained tables with one row for each id
+  differences   differences of ids that do not wrap around
   offsets       trained tables with one row for each offset between two tokens
   heads         products of heads
   toeplitz      numbers of each distance, laid out as a tile of pairs

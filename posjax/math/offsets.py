@@ -14,6 +14,7 @@ from jax import lax
 from jaxtyping import Array, Float, Inexact, Int, Num
 
 from posjax.math.checks import check_integer_ids
+from posjax.math.differences import difference
 from posjax.scheme import Ids
 
 
@@ -39,7 +40,7 @@ def index(
   for pos in (q_pos, k_pos):
     check_integer_ids(pos, 'A table of offsets needs')
   # The paper's offset is k_pos - q_pos, the negative of our distance.
-  offset = jnp.expand_dims(k_pos, -2) - jnp.expand_dims(q_pos, -1)
+  offset = difference(jnp.expand_dims(k_pos, -2), jnp.expand_dims(q_pos, -1))
   return jnp.clip(offset, -max_distance, max_distance) + max_distance
 
 

@@ -23,6 +23,7 @@ from jaxtyping import Array, Float, Int, Num
 from posjax.arguments import checked
 from posjax.math.angles import angles, frequencies
 from posjax.math.checks import check_integer_ids, check_positive
+from posjax.math.differences import difference
 from posjax.math.heads import product
 from posjax.math.rotation import rotary_width, rotate
 from posjax.scheme import Scheme
@@ -97,7 +98,8 @@ def rotated_logits(
   own, before, earlier = (
     product(rotated(q, ids), rotated_k) for ids in query_ids(q_pos, chunk_size, length)
   )
-  chunks_back = (q_pos // chunk_size)[:, None, :, None] - (k_pos // chunk_size)[:, None, None]
+  chunk = lambda pos: pos // chunk_size
+  chunks_back = difference(chunk(q_pos)[:, None, :, None], chunk(k_pos)[:, None, None])
   logits = jnp.where(chunks_back == 0, own, jnp.where(chunks_back == 1, before, earlier))
   return logits * q.shape[-1] ** -0.5
 

@@ -24,6 +24,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Num
 
 from posjax.arguments import checked
+from posjax.math.differences import difference
 from posjax.math.network import initial, network
 from posjax.math.pieces import relu_network
 from posjax.scheme import Scheme, Tiled
@@ -60,9 +61,10 @@ def normalised(
   """
   wide = jnp.result_type(c, threshold, jnp.float32)
   c, threshold = abs(c.astype(wide)), abs(threshold.astype(wide))
-  distance = abs(jnp.expand_dims(q_pos, -1) - jnp.expand_dims(k_pos, -2)).astype(wide)
+  distance = difference(jnp.expand_dims(q_pos, -1), jnp.expand_dims(k_pos, -2))
   reach = jnp.maximum(threshold, q_pos.astype(wide))
-  return jnp.log1p(c * distance) / jnp.expand_dims(jnp.log1p(c * reach) + _LEAST, -1)
+  largest = jnp.log1p(c * reach) + _LEAST
+  return jnp.log1p(c * abs(distance).astype(wide)) / jnp.expand_dims(largest, -1)
 
 
 @checked

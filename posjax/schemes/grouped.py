@@ -18,6 +18,7 @@ from jaxtyping import Array, Float, Int, Num
 from posjax.arguments import checked
 from posjax.math.angles import angles, frequencies
 from posjax.math.checks import check_integer_ids, check_positive
+from posjax.math.differences import is_below
 from posjax.math.heads import product
 from posjax.math.rotation import rotary_width, rotate
 from posjax.scheme import Scheme
@@ -86,7 +87,7 @@ def rotated_logits(
   logits = lambda q_ids, k_ids: product(rotated(q, q_ids), rotated(k, k_ids))
 
   far = logits(*grouped_ids(q_pos, k_pos, group, window))
-  is_near = q_pos[:, None, :, None] - k_pos[:, None, None] < window
+  is_near = is_below(q_pos[:, None, :, None], k_pos[:, None, None], window)
   return jnp.where(is_near, logits(q_pos, k_pos), far) * q.shape[-1] ** -0.5
 
 

@@ -28,6 +28,7 @@ from jaxtyping import Array, Bool, Float
 
 from posjax.arguments import checked
 from posjax.math.checks import check_positive
+from posjax.math.differences import difference
 from posjax.math.network import layer_norm
 from posjax.math.tables import check_max_length, lookup
 from posjax.scheme import Scheme
@@ -129,7 +130,7 @@ def scheme(
   def logits(params, logits, q, k, q_at, k_at):
     q_cls, k_cls = q_at == 0, k_at == 0
     if biases is not None:
-      bias = biases(params, q_at[:, :, None] - k_at[:, None])
+      bias = biases(params, difference(q_at[:, :, None], k_at[:, None]))
       is_cls = q_cls[:, None, :, None] | k_cls[:, None, None]
       logits = logits + jnp.where(is_cls, 0, jnp.moveaxis(bias, 0, 1))
     return logits + untied(params['theta'], q_cls, k_cls)

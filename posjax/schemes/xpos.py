@@ -26,6 +26,7 @@ from jaxtyping import Array, Float, Num
 from posjax.arguments import checked
 from posjax.math.angles import angles, frequencies
 from posjax.math.checks import check_positive
+from posjax.math.differences import difference
 from posjax.math.heads import product
 from posjax.math.rotation import check_fraction, rotary_width, rotate
 from posjax.scheme import Scheme
@@ -104,7 +105,7 @@ def rotated_logits(
   def positioned(x, pos, rates):
     wide = jnp.promote_types(x.dtype, jnp.float32)
     rotated = rotate(x.astype(wide), angles(pos, frequencies(width, base)), interleaved)
-    tokens = (pos - middle)[..., None].astype(wide)
+    tokens = difference(pos, middle)[..., None].astype(wide)
     powers = jnp.minimum(tokens * jnp.asarray(rates, wide).reshape(1, 1, -1), _LIMIT)
     pairs = jnp.repeat(powers, 2, -1) if interleaved else jnp.concatenate([powers, powers], -1)
     still = jnp.zeros((*pos.shape, x.shape[-1] - width), wide)
@@ -112,7 +113,8 @@ def rotated_logits(
 
   logits = product(positioned(q, q_pos, rates), positioned(k, k_pos, -rates))
   farthest = reach(gamma, scale_base)
-  q_beyond, k_beyond = abs(q_pos - middle) > farthest, k_pos - middle > farthest
+  q_beyond = abs(difference(q_pos, middle)) > farthest
+  k_beyond = difference(k_pos, middle) > farthest
   beyond = q_beyond[:, None, :, None] | k_beyond[:, None, None]
   return jnp.where(beyond, jnp.nan, logits * q.shape[-1] ** -0.5)
 

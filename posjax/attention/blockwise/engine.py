@@ -7,7 +7,7 @@ alone is computed once for each distance (`attention.distances`). A CPU computes
 after the other (`groups`).
 
 Reference: Rabe, Staats 2021, https://arxiv.org/abs/2112.05682 (attention in tiles); Dao et al.
-2022, https://arxiv.org/abs/2205.14135, algorithms 2 and 4 (recomputation from the row's logarithm).
+2022, https://arxiv.org/abs/2205.14135, algorithms 2 and 4 (recomputation from each row's sums).
 Derivatives are of first order, backward: `jax.custom_vjp` knows no others.
 """
 
@@ -36,7 +36,6 @@ from posjax.attention.blockwise.tiles import (
 )
 from posjax.attention.distances import Sizes, Table
 from posjax.attention.inputs import Operands, Rules, Tokens
-from posjax.attention.masks import UNSEEN
 from posjax.attention.softmax import Sums
 from posjax.scheme import Scheme, in_tiles
 
@@ -114,14 +113,14 @@ def _attend(plan, floats, others, counts_up):
 
 def _attend_forward(plan, floats, others, counts_up):
   x = join(floats, others)
-  rows, log_sums = _either(counts_up, lambda tabulated: _forward(plan, build(plan, x, tabulated)))
+  rows, sums = _either(counts_up, lambda tabulated: _forward(plan, build(plan, x, tabulated)))
   out = join_rows(rows, x.q.order.shape[1], plan.heads)
-  return out, (floats, others, counts_up, out, log_sums)
+  return out, (floats, others, counts_up, out, sums)
 
 
 def _attend_backward(plan, saved, d_out):
-  floats, others, counts_up, out, log_sums = saved
-  rows = _rows(plan, join(floats, others), out, log_sums, d_out)
+  floats, others, counts_up, out, sums = saved
+  rows = _rows(plan, join(floats, others), out, sums, d_out)
 
   def back(tabulated):
     tiles = lambda floats: build(plan, join(floats, others), tabulated)
@@ -141,25 +140,25 @@ def _either(counts_up: Bool[Array, ''] | None, run: Callable[[bool], Any]) -> An
   return lax.cond(counts_up, lambda: run(True), lambda: run(False))
 
 
-def _rows(plan: Plan, x: Operands, out, log_sums, d_out) -> Rows:
+def _rows(plan: Plan, x: Operands, out, sums: Sums, d_out) -> Rows:
   # All tokens side by side: XLA's CPU backend sums rows of a batch of one more slowly.
   by_token = jnp.real((d_out * out).reshape(-1, *out.shape[2:])).sum(-1)
   delta = cut_tokens(by_token.reshape(out.shape[:3]), plan.queries).swapaxes(-1, -2)
-  d_out = cut_heads(d_out, plan.queries, x.v.shape[2])
-  return Rows(d_out, log_sums, delta)
+  d_out, divisor = cut_heads(d_out, plan.queries, x.v.shape[2]), sums.divisor()
+  return Rows(d_out / divisor.reshape(*d_out.shape[:3], 1, -1), sums.top, delta / divisor)
 
 
 # All tiles.
 
 
 def _forward(plan: Plan, x: Tiles):
-  """The output, [rows, B, K, t, E], and the logarithm of each query's sum of exponentials."""
+  """The output, [rows, B, K, t, E], and the sums of each query."""
   parts = groups.grouped(plan, x)
   if parts.total == 1:
     return _sweep(plan, x)
   one = groups.plan_of(plan, parts)
   run = lambda group: _sweep(one, groups.tiles_of(plan, parts, group, x))
-  return tuple(groups.joined(parts, leaf) for leaf in groups.run_each(parts, run))
+  return jax.tree.map(lambda leaf: groups.joined(parts, leaf), groups.run_each(parts, run))
 
 
 def _sweep(plan: Plan, x: Tiles):
@@ -175,7 +174,7 @@ def _sweep(plan: Plan, x: Tiles):
 
   end = lambda state, along, i, j: state
   sums, out = schedule.by_diagonals(*_visible(plan, x), begin, visit, end, _start(plan, x))
-  return out / sums.positive_total().reshape(*out.shape[:-1], 1), sums.logarithm()
+  return out / sums.divisor().reshape(*out.shape[:-1], 1), sums
 
 
 def _start(plan: Plan, x: Tiles) -> Running:
@@ -185,11 +184,13 @@ def _start(plan: Plan, x: Tiles) -> Running:
   rows, shared = x.q_side.order.shape[0], plan.heads // kv_heads
   shape = rows, batch, plan.heads, plan.queries
   out = jnp.zeros((rows, batch, kv_heads, shared * plan.queries, width), wide)
+  lowest = jnp.finfo(real).min
   if x.sinks is None:
-    top = jnp.full(shape, UNSEEN / 2, real)  # far above the logits of pairs that may not attend
+    top = jnp.full(shape, lowest, real)
     return Running(Sums(top, jnp.zeros_like(top)), out)
-  top = jnp.broadcast_to(x.sinks.reshape(1, 1, -1, 1), shape).astype(real)
-  return Running(Sums(top, jnp.ones_like(top)), out)
+  sinks = jnp.broadcast_to(x.sinks.astype(real).reshape(1, 1, -1, 1), shape)
+  top = jnp.maximum(sinks, lowest)
+  return Running(Sums(top, jnp.exp(sinks - top)), out)  # -inf is no sink
 
 
 def _backward(plan: Plan, x: Tiles, rows: Rows) -> Tiles:
@@ -199,7 +200,7 @@ def _backward(plan: Plan, x: Tiles, rows: Rows) -> Tiles:
   (d_params, d_q_side, d_k_side), d_q, d_k, d_v, d_relative, d_table = sweep
   d_sinks = None
   if x.sinks is not None:  # a sink takes its share of each row, and adds nothing to the output
-    d_sinks = -(jnp.exp(x.sinks.reshape(1, 1, -1, 1) - rows.log_sums) * rows.delta).sum((0, 1, 3))
+    d_sinks = -(jnp.exp(x.sinks.reshape(1, 1, -1, 1) - rows.top) * rows.delta).sum((0, 1, 3))
   d_tiles = Tiles(
     params=d_params,
     q=_turned(d_q),

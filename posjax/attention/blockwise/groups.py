@@ -182,7 +182,7 @@ def _side(plan: Plan, cut: '_Cut', side: Side, shared: int) -> Side:
 def rows_of(groups: Groups, group: Any, x: Rows) -> Rows:
   """The part of one group in the arrays of the backward pass."""
   cut = _Cut(groups, group)
-  pairs = cut.both(x.log_sums, 1, groups.shared), cut.both(x.delta, 1, groups.shared)
+  pairs = cut.both(x.top, 1, groups.shared), cut.both(x.delta, 1, groups.shared)
   return Rows(cut.both(x.d_out, 1), *pairs)
 
 

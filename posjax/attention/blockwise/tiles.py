@@ -85,14 +85,17 @@ class Running(NamedTuple):
 class Rows(NamedTuple):
   """The results of the forward pass, and the cotangents, of some queries.
 
+  Weights are exp(logit - top) / total. The cotangents are divided by the total already, once for
+  each query, so that no pair has to be.
+
   Attributes:
-    d_out: the cotangent of the output.
-    log_sums: logarithm of each query's sum of exponentials.
-    delta: the output times its cotangent, summed over the head.
+    d_out: the cotangent of the output, over the total.
+    top: the largest logit of each query.
+    delta: the output times its cotangent, summed over the head, over the total.
   """
 
   d_out: Inexact[Array, 'B K E t']
-  log_sums: Float[Array, 'B H T']
+  top: Float[Array, 'B H T']
   delta: Float[Array, 'B H T']
 
 
@@ -133,7 +136,7 @@ def forward(plan: Plan, x: Tile, sums: Sums) -> tuple[Sums, Array, Array]:
 
 def backward(plan: Plan, x: Tile, rows: Rows) -> Cotangents:
   """Computes the tile again, and the cotangents of its arrays."""
-  d_out, log_sums, delta = rows
+  d_out, top, delta = rows
   inside = x.params, x.q_side, x.k_side
   floats, others = split(inside)
 
@@ -144,7 +147,8 @@ def backward(plan: Plan, x: Tile, rows: Rows) -> Cotangents:
 
   d_scheme = []  # from place 4, and from place 3
   logits, logits_back = _logits_vjp(plan, x, floats, with_floats)
-  weights = jnp.exp(logits - log_sums[..., None])
+  # The logits were rounded anew: where they are large, perhaps to more than their largest.
+  weights = jnp.exp(jnp.minimum(logits - top[..., None], 0))
   d_weights = _real(jnp.einsum('bket,bkes->bkts', d_out, wide(x.v))).reshape(weights.shape)
   factors = _dropout_mask(plan, x) if plan.rules.dropout_rate else None
   mixed = weights if factors is None else weights * factors

@@ -11,9 +11,10 @@ from jax import lax
 from jaxtyping import Array, Float, Inexact
 
 from posjax.attention.inputs import Rules, Tokens
-from posjax.attention.masks import UNSEEN
+from posjax.attention.masks import within_reach
 
 Ref = Any  # a reference to memory inside a kernel
+LOWEST = float(jnp.finfo(jnp.float32).min)  # no finite logit is below it
 
 
 class Problem(NamedTuple):
@@ -38,15 +39,18 @@ class Problem(NamedTuple):
   k_tokens: Tokens
 
 
+def begun(sink: Array | None) -> tuple[Any, Any]:
+  """The largest logit and the total before any key, of a sink's logit: -inf is no sink."""
+  if sink is None:
+    return LOWEST, 0.0
+  sink = sink.astype(jnp.float32)
+  return jnp.maximum(sink, LOWEST), jnp.where(sink < LOWEST, 0.0, 1.0)
+
+
 def visible(rules: Rules, q: Tokens, k: Tokens) -> Array:
   """Which pairs of a tile may attend, as `masks.visible`, for any layout that broadcasts."""
   allowed = (q.segments == k.segments) & (k.segments != 0)
-  steps_back = q.order - k.order
-  if rules.causal:
-    allowed = allowed & (steps_back >= 0)
-  if rules.window is not None:
-    allowed = allowed & (abs(steps_back) < rules.window)
-  return allowed
+  return within_reach(q.order, k.order, rules, allowed)
 
 
 def logits(rules: Rules, products: Array, bias: Array | None) -> Array:
@@ -54,12 +58,18 @@ def logits(rules: Rules, products: Array, bias: Array | None) -> Array:
   out = products * rules.scale
   if bias is not None:
     out = out + bias
-  return out if rules.logit_cap is None else rules.logit_cap * jnp.tanh(out / rules.logit_cap)
+  if rules.logit_cap is None:
+    return out
+  return jnp.where(out == -jnp.inf, out, rules.logit_cap * jnp.tanh(out / rules.logit_cap))
 
 
-def weights(x: Array, log_sums: Array, allowed: Array | None) -> Array:
-  """The softmax of logits whose row's logarithm of the sum of exponentials is known."""
-  w = jnp.exp(x - log_sums)
+def weights(x: Array, top: Array, allowed: Array | None) -> Array:
+  """The exponentials of logits whose row's largest logit is known.
+
+  The softmax is these over the row's total, by which the cotangents are divided already.
+  """
+  # The logits were rounded anew: where they are large, perhaps to more than their largest.
+  w = jnp.exp(jnp.minimum(x - top, 0))
   return w if allowed is None else jnp.where(allowed, w, 0)
 
 
@@ -69,20 +79,20 @@ def d_logits(rules: Rules, x: Array, w: Array, d_w: Array, delta: Array, allowed
   Args:
     rules: for the cap.
     x: the logits that entered the softmax.
-    w: the weights.
-    d_w: their cotangents.
-    delta: of each query: its output times the output's cotangent.
+    w: the weights, times the row's total.
+    d_w: their cotangents, over the total.
+    delta: of each query: its output times the output's cotangent, over the total.
     allowed: which pairs may attend; None for all. The logits of others may be NaN.
   """
   out = w * (d_w - delta)
   if rules.logit_cap is not None:
-    out = out * (1 - (x / rules.logit_cap) ** 2)
+    out = out * jnp.where(x == -jnp.inf, 0, 1 - (x / rules.logit_cap) ** 2)
   return out if allowed is None else jnp.where(allowed, out, 0)
 
 
 def masked(x: Array, allowed: Array | None) -> Array:
-  """The logits, with -1e30 for pairs that may not attend."""
-  return x if allowed is None else jnp.where(allowed, x, UNSEEN)
+  """The logits, with the least number for pairs that may not attend."""
+  return x if allowed is None else jnp.where(allowed, x, LOWEST)
 
 
 def product(a: Array, b: Array, a_axis: int, b_axis: int) -> Array:

@@ -26,6 +26,7 @@ from posjax.attention.blockwise import engine
 from posjax.attention.distances import bias_by_distance, contiguous, falling
 from posjax.attention.inputs import Operands, Rules, Side, Tokens, make_side
 from posjax.attention.pallas.formulas import Problem
+from posjax.attention.softmax import Sums
 from posjax.scheme import Ids, Params, Scheme, declares, without_place_2
 
 
@@ -183,20 +184,20 @@ def _attend(plan, x, sides):
 
 
 def _attend_forward(plan, x, sides):
-  out, log_sums = _forward(plan, x, sides)
-  return out, (x, sides, out, log_sums)
+  out, sums = _forward(plan, x, sides)
+  return out, (x, sides, out, sums)
 
 
 def _attend_backward(plan, saved, d_out):
-  x, sides, out, log_sums = saved
-  return _backward(plan, x, sides, out, log_sums, d_out), None
+  x, sides, out, sums = saved
+  return _backward(plan, x, sides, out, sums, d_out), None
 
 
 _attend.defvjp(_attend_forward, _attend_backward)
 
 
 def _forward(plan: Plan, x: Heads, sides: Sides):
-  """The output, and each row's logarithm of the sum of exponentials, [B, H, T]."""
+  """The output, and each row's sums of the softmax, [B, H, T]."""
 
   def fused():
     problem = _problem(x, sides, _table(plan, x, x.params, sides))
@@ -204,25 +205,26 @@ def _forward(plan: Plan, x: Heads, sides: Sides):
 
   def otherwise():
     out = _blockwise(plan, sides, x).astype(x.v.dtype)
-    return out, jnp.zeros((out.shape[0], out.shape[2], out.shape[1]), jnp.float32)
+    none = jnp.zeros((out.shape[0], out.shape[2], out.shape[1]), jnp.float32)
+    return out, Sums(none, none)
 
   return _choose(plan, sides, fused, otherwise)
 
 
-def _backward(plan: Plan, x: Heads, sides: Sides, out, log_sums, d_out) -> Heads:
+def _backward(plan: Plan, x: Heads, sides: Sides, out, sums: Sums, d_out) -> Heads:
   """The cotangents. Attention in tiles computes its forward pass again."""
 
   def fused():
     given, back = jax.vjp(lambda params: _table(plan, x, params, sides), x.params)
     problem = _problem(x, sides, given)
-    delta = (out.astype(jnp.float32) * d_out.astype(jnp.float32)).sum(-1).swapaxes(1, 2)
+    wide, divisor = d_out.astype(jnp.float32), sums.divisor()
+    delta = (out.astype(jnp.float32) * wide).sum(-1).swapaxes(1, 2) / divisor
+    over = (wide / divisor.swapaxes(1, 2)[..., None]).astype(x.v.dtype)
     kernels = _kernels(plan, problem)
-    d_heads = plan.target.kernels.backward(
-      kernels, problem, log_sums, delta, d_out.astype(x.v.dtype)
-    )
+    d_heads = plan.target.kernels.backward(kernels, problem, sums.top, delta, over)
     d_q, d_k, d_v, d_table = d_heads
     d_q, d_k = d_q.astype(x.q.dtype), d_k.astype(x.k.dtype)
-    return Heads(back(d_table)[0], d_q, d_k, d_v, _d_sinks(x.sinks, log_sums, delta))
+    return Heads(back(d_table)[0], d_q, d_k, d_v, _d_sinks(x.sinks, sums.top, delta))
 
   def otherwise():
     recomputed = lambda x: _blockwise(plan, sides, x).astype(x.v.dtype)
@@ -257,11 +259,11 @@ def _kernels(plan: Plan, problem: Problem):
   return plan.target.kernels.plan(plan.rules, problem, plan.target.interpret)
 
 
-def _d_sinks(sinks, log_sums, delta):
+def _d_sinks(sinks, top, delta):
   """A sink takes its share of each row, and gives nothing for it."""
   if sinks is None:
     return None
-  taken = jnp.exp(sinks[None, :, None] - log_sums) * delta
+  taken = jnp.exp(sinks[None, :, None] - top) * delta
   return -taken.sum((0, 2)).astype(sinks.dtype)
 
 

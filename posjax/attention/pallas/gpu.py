@@ -27,6 +27,7 @@ from posjax.attention.pallas import gpu_kernels, table
 from posjax.attention.pallas.formulas import Problem, widened
 from posjax.attention.pallas.gpu_kernels import Blocks, Inputs
 from posjax.attention.pallas.ranges import ranges, ranges_of_keys
+from posjax.attention.softmax import Sums
 from posjax.math.toeplitz import along
 
 
@@ -76,29 +77,29 @@ def plan(rules: Rules, x: Problem, interpret: bool = False) -> Plan:
 
 
 def forward(plan: Plan, x: Problem):
-  """The output [B, T, H, E] in the dtype of v, and each row's logarithm of the sum, [B, H, T]."""
+  """The output [B, T, H, E] in the dtype of v, and each row's sums of the softmax, [B, H, T]."""
   inputs = _inputs(plan, x)
   batch, queries, heads, _ = inputs.q.shape
-  made = (
-    jax.ShapeDtypeStruct((batch, queries, heads, inputs.v.shape[-1]), x.v.dtype),
-    jax.ShapeDtypeStruct((batch, heads, queries), jnp.float32),
-  )
+  out = jax.ShapeDtypeStruct((batch, queries, heads, inputs.v.shape[-1]), x.v.dtype)
+  row = jax.ShapeDtypeStruct((batch, heads, queries), jnp.float32)
   grid = queries // plan.output.queries, heads, batch
-  out, log_sums = _call(plan, gpu_kernels.forward, plan.output, ranges, grid, inputs, made)
-  return out[:, : x.q.shape[1], :, : x.v.shape[-1]], log_sums[..., : x.q.shape[1]]
+  made = out, row, row
+  out, *sums = _call(plan, gpu_kernels.forward, plan.output, ranges, grid, inputs, made)
+  out = out[:, : x.q.shape[1], :, : x.v.shape[-1]]
+  return out, Sums(*(one[..., : x.q.shape[1]] for one in sums))
 
 
-def backward(plan: Plan, x: Problem, log_sums, delta, d_out):
+def backward(plan: Plan, x: Problem, top, delta, d_out):
   """The cotangents of q, k and v, in their dtypes, and of the table.
 
   Args:
     plan: of `plan`.
     x: the problem.
-    log_sums: as from `forward`.
-    delta: the sum over E of the output times its cotangent, [B, H, T].
-    d_out: the output's cotangent, [B, T, H, E].
+    top: as from `forward`.
+    delta: the sum over E of the output times its cotangent, over the row's total, [B, H, T].
+    d_out: the output's cotangent, over the row's total, [B, T, H, E].
   """
-  inputs = _inputs(plan, x, d_out, log_sums, delta)
+  inputs = _inputs(plan, x, d_out, top, delta)
   q, k, v = (jax.ShapeDtypeStruct(t.shape, t.dtype) for t in inputs[1:4])
   grid = q.shape[1] // plan.d_q.queries, q.shape[2], q.shape[0]
   (d_q,) = _call(plan, gpu_kernels.d_q, plan.d_q, ranges, grid, inputs, (q,))
@@ -127,7 +128,7 @@ def _d_table(plan: Plan, x: Problem, inputs: Inputs):
 # The arrays that a kernel reads, and how they are cut.
 
 
-def _inputs(plan: Plan, x: Problem, d_out=None, log_sums=None, delta=None) -> Inputs:
+def _inputs(plan: Plan, x: Problem, d_out=None, top=None, delta=None) -> Inputs:
   """Padded with tokens of segment 0, and widths to powers of two."""
   tokens = lambda t, axis: widened(t, axis, plan.multiple)
   heads = lambda t: widened(tokens(t, 1), 3, _width(t.shape[-1]))
@@ -139,7 +140,7 @@ def _inputs(plan: Plan, x: Problem, d_out=None, log_sums=None, delta=None) -> In
   inputs = Inputs(None, q, k, v, each(x.q_tokens), each(x.k_tokens), given, x.sinks)
   if d_out is None:
     return inputs
-  return inputs._replace(d_out=heads(d_out), log_sums=tokens(log_sums, 2), delta=tokens(delta, 2))
+  return inputs._replace(d_out=heads(d_out), top=tokens(top, 2), delta=tokens(delta, 2))
 
 
 def _width(width: int) -> int:

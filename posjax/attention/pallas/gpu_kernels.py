@@ -13,7 +13,6 @@ from jax.experimental import pallas as pl
 from jax.experimental.pallas import triton as plgpu
 
 from posjax.attention.inputs import Rules, Tokens
-from posjax.attention.masks import UNSEEN
 from posjax.attention.pallas import formulas
 from posjax.attention.pallas.formulas import Ref, product
 from posjax.attention.schedule import diagonal
@@ -41,7 +40,7 @@ class Inputs(NamedTuple):
   table: Any  # [b, H, N], or None
   sinks: Any  # [H], or None
   d_out: Any = None  # [B, T, H, E]
-  log_sums: Any = None  # [B, H, T]
+  top: Any = None  # [B, H, T]
   delta: Any = None  # [B, H, T]
 
 
@@ -130,12 +129,12 @@ def _d_logits(rules: Rules, x: Inputs, t: _Tile, v, d_out, masked: bool):
   logits, allowed = _logits(rules, x, t, masked)
   place = pl.ds(t.start, t.q.shape[0])
   row = lambda ref: t.of_queries(plgpu.load(ref.at[t.batch, t.head, place]))
-  weights = formulas.weights(logits, row(x.log_sums), allowed)
+  weights = formulas.weights(logits, row(x.top), allowed)
   d_weights = t.product(d_out, v)
   return weights, formulas.d_logits(rules, logits, weights, d_weights, row(x.delta), allowed)
 
 
-def forward(rules, blocks, x, out, log_sums):
+def forward(rules, blocks, x, out, largest, total):
   """Online softmax along the keys: running maximum, sum, and output."""
   i, head, batch = (pl.program_id(axis) for axis in range(3))
   kv_head = _over(head, x.q.shape[2] // x.k.shape[2])
@@ -151,14 +150,15 @@ def forward(rules, blocks, x, out, log_sums):
     return sums, mixed * factor[:, None] + product(weights.astype(v.dtype), v, 1, 0)
 
   rows, width = (blocks.queries,), x.v.shape[-1]
-  top = jnp.full(rows, UNSEEN if x.sinks is None else x.sinks[head], jnp.float32)
-  total = jnp.full(rows, 0 if x.sinks is None else 1, jnp.float32)
-  carry = Sums(top, total), jnp.zeros((blocks.queries, width), jnp.float32)
+  begun = formulas.begun(None if x.sinks is None else x.sinks[head])
+  sums = Sums(*(jnp.full(rows, number, jnp.float32) for number in begun))
+  carry = sums, jnp.zeros((blocks.queries, width), jnp.float32)
   sums, mixed = _along(_span(x, batch, i), step, carry)
   place = pl.ds(start, blocks.queries)
-  mean = mixed / sums.positive_total()[:, None]
+  mean = mixed / sums.divisor()[:, None]
   plgpu.store(out.at[batch, place, head, :], mean.astype(out.dtype))
-  plgpu.store(log_sums.at[batch, head, place], sums.logarithm())
+  plgpu.store(largest.at[batch, head, place], sums.top)
+  plgpu.store(total.at[batch, head, place], sums.total)
 
 
 def d_q(rules, blocks, x, d_q):

@@ -24,6 +24,7 @@ from posjax.attention.pallas import tpu_grids as tpu_grids
 from posjax.attention.pallas.formulas import Problem, widened
 from posjax.attention.pallas.ranges import ranges, ranges_of_keys
 from posjax.attention.pallas.tpu_kernels import ROWS, Inputs, Plan
+from posjax.attention.softmax import Sums
 from posjax.math.toeplitz import along
 
 
@@ -40,27 +41,28 @@ def plan(rules: Rules, x: Problem, interpret: bool = False) -> Plan:
 
 
 def forward(plan: Plan, x: Problem):
-  """The output [B, T, H, E] in the dtype of v, and each row's logarithm of the sum, [B, H, T]."""
+  """The output [B, T, H, E] in the dtype of v, and each row's sums of the softmax, [B, H, T]."""
   inputs, length = _inputs(plan, x), x.q.shape[1]
   width = inputs.v.shape[-1]
   rows = jax.ShapeDtypeStruct((*inputs.q.shape[:2], 1, inputs.q.shape[2]), jnp.float32)
   scratch = (1, plan.block), (1, plan.block), (width, plan.block)
-  made = ('queries', _like(inputs.q, width, x.v.dtype)), ('rows', rows)
-  out, log_sums = _call(plan, tpu_kernels.forward, tpu_grids.by_queries, inputs, made, scratch)
-  return out.swapaxes(1, 2)[:, :length, :, : x.v.shape[-1]], log_sums[:, :, 0, :length]
+  made = ('queries', _like(inputs.q, width, x.v.dtype)), ('rows', rows), ('rows', rows)
+  out, *sums = _call(plan, tpu_kernels.forward, tpu_grids.by_queries, inputs, made, scratch)
+  out = out.swapaxes(1, 2)[:, :length, :, : x.v.shape[-1]]
+  return out, Sums(*(one[:, :, 0, :length] for one in sums))
 
 
-def backward(plan: Plan, x: Problem, log_sums, delta, d_out):
+def backward(plan: Plan, x: Problem, top, delta, d_out):
   """The cotangents of q, k and v, in their dtypes, and of the table.
 
   Args:
     plan: of `plan`.
     x: the problem.
-    log_sums: as from `forward`.
-    delta: the sum over E of the output times its cotangent, [B, H, T].
-    d_out: the output's cotangent, [B, T, H, E].
+    top: as from `forward`.
+    delta: the sum over E of the output times its cotangent, over the row's total, [B, H, T].
+    d_out: the output's cotangent, over the row's total, [B, T, H, E].
   """
-  inputs = _inputs(plan, x, d_out, log_sums, delta)
+  inputs = _inputs(plan, x, d_out, top, delta)
   width, v_width = inputs.q.shape[-1], inputs.v.shape[-1]
   made = (('queries', _like(inputs.q, width, x.q.dtype)),)
   (d_q,) = _call(plan, tpu_kernels.d_q, tpu_grids.by_queries, inputs, made, ((width, plan.block),))
@@ -91,7 +93,7 @@ def _d_table(plan: Plan, x: Problem, inputs: Inputs):
 # The arrays that a kernel reads, and how they are cut.
 
 
-def _inputs(plan: Plan, x: Problem, d_out=None, log_sums=None, delta=None) -> Inputs:
+def _inputs(plan: Plan, x: Problem, d_out=None, top=None, delta=None) -> Inputs:
   """Heads before tokens; padded with tokens of segment 0, and widths to multiples of 64."""
   tokens = lambda t, axis: widened(t, axis, plan.block)
   heads = lambda t: widened(tokens(t.swapaxes(1, 2), 2), 3, 64)
@@ -102,7 +104,7 @@ def _inputs(plan: Plan, x: Problem, d_out=None, log_sums=None, delta=None) -> In
   inputs = Inputs(q, k, v, each(x.q_tokens), each(x.k_tokens), given, given, x.sinks)
   if d_out is None:
     return inputs
-  return inputs._replace(d_out=heads(d_out), log_sums=rows(log_sums), delta=rows(delta))
+  return inputs._replace(d_out=heads(d_out), top=rows(top), delta=rows(delta))
 
 
 def _sheared(plan: Plan, x: Problem, given: Array):
@@ -161,7 +163,7 @@ def _input_specs(spec, x: Inputs) -> Inputs:
   return Inputs(**{field: specs(field, tree) for field, tree in x._asdict().items()})
 
 
-_ROWS = ('log_sums', 'delta')
+_ROWS = ('top', 'delta')
 
 
 def _spec(plan: Plan, n: tpu_grids.Sizes, walk: tpu_grids.Walk, name: str, like) -> pl.BlockSpec:

@@ -7,7 +7,6 @@ from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
 
 from posjax.attention.inputs import Rules, Tokens
-from posjax.attention.masks import UNSEEN
 from posjax.attention.pallas import formulas
 from posjax.attention.pallas.formulas import product
 from posjax.attention.softmax import Sums, softmax_step
@@ -41,19 +40,18 @@ class Inputs(NamedTuple):
   high: Any  # the same array, for the upper half
   sinks: Any  # [H], or None
   d_out: Any = None  # [B, H, T, E]
-  log_sums: Any = None  # [B, H, 1, T]
+  top: Any = None  # [B, H, 1, T]
   delta: Any = None  # [B, H, 1, T]
 
 
-def forward(plan, walk, spans, x, out, log_sums, top, total, mixed):
+def forward(plan, walk, spans, x, out, largest, sum_of_all, top, total, mixed):
   """Online softmax along the keys: running maximum, sum, and output [E, queries]."""
   here = walk.here(spans)
 
   @pl.when(here.begins)
   def _():
-    sink = None if x.sinks is None else x.sinks[here.place.head]
-    top[...] = jnp.full_like(top, UNSEEN if sink is None else sink)
-    total[...] = jnp.full_like(total, 0 if sink is None else 1)
+    begun = formulas.begun(None if x.sinks is None else x.sinks[here.place.head])
+    top[...], total[...] = (jnp.full_like(top, number) for number in begun)
     mixed[...] = jnp.zeros_like(mixed)
 
   def step(masked):
@@ -68,8 +66,8 @@ def forward(plan, walk, spans, x, out, log_sums, top, total, mixed):
   @pl.when(here.ends)
   def _():
     sums = Sums(top[...], total[...])
-    out[...] = (mixed[...] / sums.positive_total()).T.astype(out.dtype)
-    log_sums[...] = sums.logarithm()
+    out[...] = (mixed[...] / sums.divisor()).T.astype(out.dtype)
+    largest[...], sum_of_all[...] = sums
 
 
 def d_q(plan, walk, spans, x, d_q, total):
@@ -155,6 +153,6 @@ def _bias(plan, x: Inputs):
 def _d_logits(plan, x: Inputs, masked: bool):
   """The tile's weights, and the cotangents of its logits."""
   logits, allowed = _logits(plan, x, masked)
-  weights = formulas.weights(logits, x.log_sums[...], allowed)
+  weights = formulas.weights(logits, x.top[...], allowed)
   d_weights = product(x.v[...], x.d_out[...], 1, 1)
   return weights, formulas.d_logits(plan.rules, logits, weights, d_weights, x.delta[...], allowed)
