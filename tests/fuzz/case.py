@@ -46,7 +46,9 @@ def shown(value: Any) -> tuple[str, ...]:
   if hasattr(value, 'shape'):
     ways = [str(tuple(value.shape)), str(value.dtype), 'shape', 'array', *map(str, value.shape)]
   if isinstance(value, (list, tuple, dict)) and value:
-    ways += [repr(next(iter(value)))[:20]]
+    ways += [repr(next(iter(value)))[:20], f' {len(value)}']
+  if isinstance(value, list) and not value:
+    ways += ['()', 'none']  # linen holds lists as tuples
   return tuple(way for way in ways if way)
 
 

@@ -43,14 +43,14 @@ def attention(
   rows = int(np.prod(leading))
   q, k, v = (jnp.reshape(x, (rows, *np.shape(x)[-3:])) for x in (q, k, v))
   sides = (q.shape[1], k.shape[1])
-  pos = [_by_row(ids, rows, n, leading) for ids, n in zip((q_pos, k_pos), sides, strict=True)]
+  pos = [_by_row(ids, rows, leading, scheme.axes) for ids in (q_pos, k_pos)]
   at = [p if a is None else _flat(a, rows, leading) for p, a in zip(pos, (q_at, k_at), strict=True)]
   orders = [
-    p if o is None else _by_row(o, rows, n, leading)
-    for p, o, n in zip(pos, (q_order, k_order), sides, strict=True)
+    p if o is None else _by_row(o, rows, leading)
+    for p, o in zip(pos, (q_order, k_order), strict=True)
   ]
   segments = [
-    np.ones((rows, n), int) if s is None else _by_row(s, rows, n, leading)
+    np.ones((rows, n), int) if s is None else _by_row(s, rows, leading)
     for s, n in zip((q_segments, k_segments), sides, strict=True)
   ]
   allowed = _allowed(orders, segments, mask, causal, window, (rows, q.shape[2], *sides))
@@ -75,12 +75,13 @@ def attention(
   return out.reshape(*leading, *out.shape[1:])
 
 
-def _by_row(ids, rows, count, leading):
-  """Ids [T, ..] or [*B, T, ..] as [rows, T, ..], with all leading axes as one."""
+def _by_row(ids, rows, leading, axes=1):
+  """Ids [T] or [*B, T] as [rows, T], with all leading axes as one; of n axes, with n at the end."""
   ids = np.asarray(ids)
-  if ids.shape[0] == count and not (len(leading) and ids.shape[: len(leading)] == leading):
+  rank = 2 if axes > 1 else 1
+  if ids.ndim == rank:
     return np.broadcast_to(ids, (rows, *ids.shape))
-  tail = ids.shape[len(leading) :]
+  tail = ids.shape[-rank:]
   return np.broadcast_to(ids, (*leading, *tail)).reshape(rows, *tail)
 
 

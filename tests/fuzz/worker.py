@@ -36,7 +36,7 @@ def run(area: str, first: int, step: int, path: Path) -> None:
 
 def printable(text: str) -> str:
   """Text that every file and terminal takes: one line, without lone surrogates."""
-  return ' '.join(text.encode('utf-8', 'backslashreplace').decode().split())
+  return ' '.join(text[:2000].encode('utf-8', 'backslashreplace').decode().split())[:600]
 
 
 if __name__ == '__main__':

@@ -28,21 +28,23 @@ def cases() -> list[Case]:
   return [*wrong, *under_jit(), *fitting(), *all_ways()]
 
 
-def attend(one: Subject, **changes: Any) -> Any:
-  """`attend` on the small arrays, with some arguments changed."""
+def attend(one: Subject | str, **changes: Any) -> Any:
+  """`attend` on the small arrays, with some arguments changed. A line names its subject."""
+  one = subject(one) if isinstance(one, str) else one
   q, k, v = heads()
   arguments = {'q': q, 'k': k, 'v': v, 'scheme': one.scheme, 'params': one.params, **one.sides()}
   return posjax.attend(**{**arguments, **changes})
 
 
-def expected(one: Subject, **changes: Any) -> np.ndarray:
+def expected(one: Subject | str, **changes: Any) -> np.ndarray:
   """What `attend` must return for these arguments."""
+  one = subject(one) if isinstance(one, str) else one
   q, k, v = heads()
   arguments = {'q': q, 'k': k, 'v': v, 'scheme': one.scheme, 'params': one.params, **one.sides()}
   return oracle.attention(**{**arguments, **changes})
 
 
-def agrees(one: Subject, **changes: Any):
+def agrees(one: Subject | str, **changes: Any):
   """The check of an accepted call: the oracle's output."""
   return lambda out: oracle.difference(out, expected(one, **changes))
 
@@ -187,11 +189,10 @@ def fitting() -> Iterator[Case]:
   """Calls that must be accepted, for every scheme, with options that hypothesis draws."""
   drawn = draw(options(), 5 * len(lines()))
   for (arguments, implementation), name in zip(drawn, itertools.cycle(lines()), strict=False):
-    one = subject(name)
     yield Case(
       line('attend', name, implementation=implementation, **arguments),
-      functools.partial(attend, one, implementation=implementation, **arguments),
-      agrees(one, **arguments),
+      functools.partial(attend, name, implementation=implementation, **arguments),
+      agrees(name, **arguments),
       valid=True,
     )
 
@@ -199,26 +200,24 @@ def fitting() -> Iterator[Case]:
 def all_ways() -> Iterator[Case]:
   """Other dtypes, and gradients: the same in all implementations."""
   for name in lines():
-    one = subject(name)
     q, k, v = heads(dtype='bfloat16')
     half = {'q': q, 'k': k, 'v': v, 'causal': True}
-    yield Case(
-      line('attend', name, **half), functools.partial(attend, one, **half), agrees(one, **half)
-    )
+    call = functools.partial(attend, name, **half)
+    yield Case(line('attend', name, **half), call, agrees(name, **half))
     yield Case(
       f"grad(attend)({name!r}), 'dense' and 'blockwise'",
-      functools.partial(gradients, one),
+      functools.partial(gradients, name),
       same_gradients,
       valid=True,
     )
 
 
-def gradients(one: Subject) -> list[Any]:
+def gradients(name: str) -> list[Any]:
   """Gradients of q, k and v, by both implementations."""
 
   def number(qkv, implementation):
     q, k, v = qkv
-    out = attend(one, q=q, k=k, v=v, causal=True, implementation=implementation)
+    out = attend(name, q=q, k=k, v=v, causal=True, implementation=implementation)
     return (out * jnp.cos(jnp.arange(out.size).reshape(out.shape))).sum()
 
   return [jax.grad(number)(heads(), name) for name in ('dense', 'blockwise')]

@@ -12,7 +12,7 @@ import posjax
 from posjax.scheme import Scheme, declares
 from tests.fuzz import oracle
 from tests.fuzz.areas.attention import agrees, attend, expected
-from tests.fuzz.areas.subjects import DIMS, KEYS, QUERIES, heads, lines, subject
+from tests.fuzz.areas.subjects import DIMS, KEYS, QUERIES, heads, lines
 from tests.fuzz.case import Case, line, refused
 
 WAYS = ('dense', 'blockwise')
@@ -28,7 +28,6 @@ def far() -> Iterator[Case]:
   """Ids or orders at a great distance: what would wrap is refused, what fits is exact."""
   offsets = (2**31 - 1, 2**30, 2**24, -(2**31), -(2**30))
   for name in ('none', 'rope', 'alibi', 't5', 'shaw', 'fire(threshold=4.0, width=8)', 'laplace'):
-    one = subject(name)
     for way in WAYS:
       for first, other in ((a, b) for a in offsets for b in (0, -a - 1)):
         if abs(first) >= 2**31 and first > 0:
@@ -41,14 +40,14 @@ def far() -> Iterator[Case]:
         wraps = int(q_order.astype(int).max() - k_order.astype(int).min()) >= 2**31
         wraps |= int(k_order.astype(int).max() - q_order.astype(int).min()) >= 2**31
         title = f'attend({name!r}, k_order[0]={first}, q_order[0]={q_order[0]}, causal, {way!r})'
-        call = functools.partial(attend, one, implementation=way, **changes)
-        yield Case(title, call, agrees(one, **changes), valid=not wraps)
+        call = functools.partial(attend, name, implementation=way, **changes)
+        yield Case(title, call, agrees(name, **changes), valid=not wraps)
     ids = np.arange(KEYS).astype('int32')
     for first in (2**31 - 1, -(2**31), 2**31 - KEYS):
       far_ids = ids.copy()
       far_ids[0] = first
       near = np.full(QUERIES, -3, 'int32')
-      call = functools.partial(attend, one, k_pos=far_ids, q_pos=near)
+      call = functools.partial(attend, name, k_pos=far_ids, q_pos=near)
       title = f'attend({name!r}, k_pos[0]={first}, q_pos=-3)'
       wraps = not -(2**31) <= -3 - first < 2**31
       if name != 'none':
@@ -100,7 +99,7 @@ def steep() -> Iterator[Case]:
         )
   for factor in (1e15, 3e15, 1e19):
     for way in WAYS:
-      call = functools.partial(attend, subject('none'), q=q * factor, k=-abs(k) * factor)
+      call = functools.partial(attend, 'none', q=q * factor, k=-abs(k) * factor)
       yield Case(
         f"attend('none', q * {factor}, -abs(k) * {factor}, {way!r})",
         functools.partial(call, implementation=way),
@@ -118,22 +117,22 @@ def hidden() -> Iterator[Case]:
     'mask': {'mask': masks},
   }
   for name in lines():
-    one = subject(name)
-    if declares(one.scheme, 'prepare'):
+    scheme = posjax.get(name)
+    if declares(scheme, 'prepare'):
       continue  # `at` of a hidden token is a number of its own
     for how, options in hiding.items():
       for number, way in ((float('nan'), 'dense'), (INF, 'blockwise')):
-        q, k, v = heads()
+        _, k, v = heads()
         spoiled = {'k': k, 'v': v.at[:, [2, 5]].set(number)}
-        if 'S' not in one.scheme.whole:  # such a scheme sees the keys together
+        if 'S' not in scheme.whole:  # such a scheme sees the keys together
           spoiled['k'] = k.at[:, [2, 5]].set(number)
         title = f'attend({name!r}, {number} in tokens that {how} hides, {way!r})'
-        call = functools.partial(attend, one, implementation=way, **spoiled, **options)
-        check = lambda out, one=one, options=options: oracle.difference(
-          out, expected(one, **options)
+        call = functools.partial(attend, name, implementation=way, **spoiled, **options)
+        check = lambda out, name=name, options=options: oracle.difference(
+          out, expected(name, **options)
         )
         yield Case(title, call, check, valid=True)
-    loss = lambda v, one=one: jnp.where(True, attend(one, v=v, **hiding['segments']), 0).sum()
+    loss = lambda v, name=name: attend(name, v=v, **hiding['segments']).sum()
     spoiled = heads()[2].at[:, [2, 5]].set(float('nan'))
     yield Case(
       f'grad(attend)({name!r}, NaN in values of segment 0)',
@@ -148,7 +147,7 @@ def whole_numbers() -> Iterator[Case]:
   for name in lines():
     for kind in ('int32', 'bool'):
       q, k, v = ((10 * np.asarray(x)).astype(kind) for x in heads())
-      call = functools.partial(attend, subject(name), q=q, k=k, v=v)
+      call = functools.partial(attend, name, q=q, k=k, v=v)
       yield Case(line('attend', name, q=q, k=k, v=v), call, refused)
 
 
@@ -156,7 +155,6 @@ def empty() -> Iterator[Case]:
   """No keys, no queries, no rows."""
   q, k, v = heads()
   for name in ('none', 'rope', 'alibi', 't5'):
-    one = subject(name)
     for way in (*WAYS, None):
       nothing = {
         'keys': {'k': k[:, :0], 'v': v[:, :0], 'k_pos': jnp.arange(0)},
@@ -165,6 +163,6 @@ def empty() -> Iterator[Case]:
         'width': {'q': q[..., :0], 'k': k[..., :0]},
       }
       for what, changes in nothing.items():
-        call = functools.partial(attend, one, implementation=way, **changes)
+        call = functools.partial(attend, name, implementation=way, **changes)
         check = lambda out: '' if jnp.isfinite(out).all() else 'the output is not finite'
         yield Case(f'attend({name!r}, no {what}, {way!r})', call, check)

@@ -201,7 +201,7 @@ def alike(right: Any, value: Any) -> bool:
   if isinstance(right, (int, float)):
     whole = isinstance(value, int) or isinstance(right, float)
     return isinstance(value, (int, float)) and whole and math.isfinite(min(value, 1e300))
-  return isinstance(value, type(right)) and bool(value) == bool(right)
+  return isinstance(value, type(right))
 
 
 def attends(scheme: posjax.Scheme) -> str:

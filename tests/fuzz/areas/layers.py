@@ -1,4 +1,4 @@
-"""`posjax.nnx.Attention`, `posjax.linen.Attention`, their caches, and the hook for Flax's modules."""
+"""`posjax.nnx.Attention`, `posjax.linen.Attention`, their caches, and the function for Flax."""
 
 import functools
 from collections.abc import Iterator

@@ -1,7 +1,10 @@
-"""Parameters of another form, shape or scheme, for `attend` and for layers."""
+"""Parameters of another form, shape or scheme, for `attend`.
+
+Shapes say which cases there are; parameters are made when a case runs.
+"""
 
 import functools
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import jax
@@ -11,94 +14,131 @@ import numpy as np
 import posjax
 from posjax.scheme import declares
 from tests.fuzz.areas.attention import attend
-from tests.fuzz.areas.subjects import DIMS, Subject, lines, subject
+from tests.fuzz.areas.subjects import DIMS, lines, subject
 from tests.fuzz.case import Case, refused
 
-OTHER = DIMS._replace(width=24, vocab=13)
+OTHER = DIMS._replace(width=24, vocab=13)  # sizes that `attend` cannot know
+Change = Callable[[Any], Any]
 
 
 def cases() -> list[Case]:
   """All cases of this file."""
-  return [case for name in lines() for case in [*of_one(subject(name)), *foreign(subject(name))]]
+  return [case for name in lines() for case in [*spoiled(name), *foreign(name)]]
 
 
-def prepared_shapes(one: Subject, dims: posjax.Dims) -> Any:
+@functools.cache
+def prepared(name: str, dims: posjax.Dims) -> Any:
   """The shapes of what `attend` takes, for a model of these sizes."""
+  scheme = posjax.get(name)
 
   def make():
-    params = posjax.init(one.scheme, jax.random.key(0), dims)
-    if not declares(one.scheme, 'prepare'):
+    params = posjax.init(scheme, jax.random.key(0), dims)
+    if not declares(scheme, 'prepare'):
       return params
-    pos = jnp.zeros((1, 2, one.scheme.axes) if one.scheme.axes > 1 else (1, 2), jnp.int32)
-    return one.scheme.prepare(params, jnp.zeros((1, 2, dims.width)), pos, None)[0]
+    pos = jnp.zeros((1, 2, scheme.axes) if scheme.axes > 1 else (1, 2), jnp.int32)
+    return scheme.prepare(params, jnp.zeros((1, 2, dims.width)), pos, None)[0]
 
   return jax.eval_shape(make)
 
 
-def of_one(one: Subject) -> Iterator[Case]:
-  """Each leaf missing, renamed, of another shape or dtype."""
-  leaves, tree = jax.tree.flatten(one.params)
-  paths = [jax.tree_util.keystr(path) for path, _ in jax.tree.leaves_with_path(one.params)]
-  other = jax.tree.leaves(prepared_shapes(one, OTHER))
-  for i, (path, leaf) in enumerate(zip(paths, leaves, strict=True)):
-    fixed = [n == m for n, m in zip(leaf.shape, other[i].shape, strict=True)]
-    for how, wrong in mutations(leaf, fixed):
-      changed = jax.tree.unflatten(tree, [*leaves[:i], wrong, *leaves[i + 1 :]])
-      yield spoiled(one, f'{path} {how}', changed)
-  members = one.params if isinstance(one.params, tuple) else (one.params,)
+def spoiled(name: str) -> Iterator[Case]:
+  """Each array missing, renamed, or of another shape; and one more."""
+  here, other = prepared(name, DIMS), jax.tree.leaves(prepared(name, OTHER))
+  for i, (path, leaf) in enumerate(jax.tree.leaves_with_path(here)):
+    known = [n == m for n, m in zip(leaf.shape, other[i].shape, strict=True)]
+    for how, change in mutations(leaf, known):
+      yield case(name, f'{jax.tree_util.keystr(path)} {how}', of_leaf(i, change))
+  members = here if isinstance(here, tuple) else (here,)
   for i, member in enumerate(members):
     for key in member:
-      rest = {name: value for name, value in member.items() if name != key}
-      for how, changed in (('missing', rest), ('renamed', {**rest, f'{key}_': member[key]})):
-        whole = (*members[:i], changed, *members[i + 1 :])
-        yield spoiled(one, f'{key} {how}', whole if isinstance(one.params, tuple) else whole[0])
-    if leaves:
-      whole = (*members[:i], {**member, 'more': jnp.ones(3)}, *members[i + 1 :])
-      yield spoiled(one, 'more', whole if isinstance(one.params, tuple) else whole[0])
+      yield case(name, f'{key} of {i} missing', of_member(i, functools.partial(without, key)))
+      yield case(name, f'{key} of {i} renamed', of_member(i, functools.partial(renamed, key)))
+    if member:
+      yield case(name, f'one more in {i}', of_member(i, lambda tree: {**tree, 'more': np.ones(3)}))
 
 
-def mutations(leaf: Any, fixed: list[bool]) -> Iterator[tuple[str, Any]]:
-  """Wrong forms of one array; axes that are not `fixed` may have any size."""
-  yield 'as a list', np.asarray(leaf).tolist()
-  yield 'as None', None
-  yield 'as a line', 'x'
-  yield 'with one axis more', leaf[None]
+def mutations(leaf: Any, known: list[bool]) -> Iterator[tuple[str, Change]]:
+  """Wrong forms of one array; axes that are not `known` may have any size."""
+  yield 'as a list', lambda x: np.asarray(x).tolist()
+  yield 'as None', lambda x: None
+  yield 'as a line', lambda x: 'x'
+  yield 'with one axis more', lambda x: x[None]
   if leaf.ndim:
-    yield 'with one axis less', leaf[0]
-  for axis, known in enumerate(fixed):
+    yield 'with one axis less', lambda x: x[0]
+  for axis in (axis for axis, fixed in enumerate(known) if fixed):
+    yield f'twice along axis {axis}', lambda x, axis=axis: jnp.concatenate([x, x], axis)
     size = leaf.shape[axis]
-    if known:
-      yield f'twice along axis {axis}', jnp.concatenate([leaf, leaf], axis)
-    if known and size > 1:
-      yield f'of size 1 along axis {axis}', jax.lax.slice_in_dim(leaf, 0, 1, axis=axis)
-      yield f'cut along axis {axis}', jax.lax.slice_in_dim(leaf, 0, size - 1, axis=axis)
+    for count in sorted({1, size - 1} - {0, size}):
+      cut = lambda x, axis=axis, count=count: jax.lax.slice_in_dim(x, 0, count, axis=axis)
+      yield f'{count} of {size} along axis {axis}', cut
 
 
-def spoiled(one: Subject, how: str, params: Any) -> Case:
-  """`attend` with wrong parameters; some of them in jit."""
-  call = functools.partial(attend, one, params=params)
-  return Case(f'attend({one.line!r}, params: {how})', call, refused)
+def of_leaf(i: int, change: Change) -> Change:
+  """Changes one leaf of a tree."""
+
+  def changed(params):
+    leaves, tree = jax.tree.flatten(params)
+    return jax.tree.unflatten(tree, [*leaves[:i], change(leaves[i]), *leaves[i + 1 :]])
+
+  return changed
 
 
-def foreign(one: Subject) -> Iterator[Case]:
-  """The parameters of another scheme, and of fewer or more heads."""
-  here = jax.tree.structure(one.params), shapes(one.params)
-  for name in ('alibi', 't5', 'kerple', 'rope+alibi', 'none'):
-    there = subject(name).params
-    if (jax.tree.structure(there), shapes(there)) != here:
-      yield spoiled(one, f'of {name!r}', there)
+def of_member(i: int, change: Change) -> Change:
+  """Changes the dict of one member of a chain, or the only one."""
+
+  def changed(params):
+    if isinstance(params, tuple):
+      return (*params[:i], change(params[i]), *params[i + 1 :])
+    return change(params)
+
+  return changed
+
+
+def without(key: str, tree: dict[str, Any]) -> dict[str, Any]:
+  return {name: value for name, value in tree.items() if name != key}
+
+
+def renamed(key: str, tree: dict[str, Any]) -> dict[str, Any]:
+  return {**without(key, tree), f'{key}_': tree[key]}
+
+
+def case(name: str, how: str, change: Change) -> Case:
+  """`attend` with changed parameters, which must be refused."""
+
+  def call():
+    one = subject(name)
+    return attend(one, params=change(one.params))
+
+  return Case(f'attend({name!r}, params: {how})', call, refused)
+
+
+def foreign(name: str) -> Iterator[Case]:
+  """The parameters of another scheme, and of fewer or more heads; some in jit."""
+  here = prepared(name, DIMS)
+  for other in ('alibi', 't5', 'kerple', 'rope+alibi', 'none'):
+    if form(prepared(other, DIMS)) != form(here):
+      yield case(name, f'of {other!r}', lambda params, other=other: subject(other).params)
+  if declares(posjax.get(name), 'prepare'):
+    return
   for changes in ({'num_heads': 1, 'num_kv_heads': 1}, {'num_heads': 8}, {'head_dim': 16}):
+    dims = DIMS._replace(**changes)
     try:
-      params = posjax.init(one.scheme, jax.random.key(0), DIMS._replace(**changes))
-    except ValueError:
+      there = prepared(name, dims)
+    except ValueError:  # the scheme has no heads of this width
       continue
-    if declares(one.scheme, 'prepare') or shapes(params) == shapes(one.params):
-      continue
-    yield spoiled(one, f'of a model with {changes}', params)
-    compiled = jax.jit(functools.partial(attend, one))
-    title = f'jit(attend)({one.line!r}, params: of a model with {changes})'
-    yield Case(title, functools.partial(lambda f, p: f(params=p), compiled, params), refused)
+    if form(there) != form(here):
+      make = lambda params, dims=dims: posjax.init(posjax.get(name), jax.random.key(0), dims)
+      yield case(name, f'of a model with {changes}', make)
+      title = f'jit(attend)({name!r}, params: of a model with {changes})'
+      yield Case(title, functools.partial(in_jit, name, dims), refused)
 
 
-def shapes(tree: Any) -> list[tuple[int, ...]]:
-  return [tuple(leaf.shape) for leaf in jax.tree.leaves(tree)]
+def in_jit(name: str, dims: posjax.Dims) -> Any:
+  """`attend` in jit, with the parameters of a model of other sizes."""
+  one = subject(name)
+  params = posjax.init(one.scheme, jax.random.key(0), dims)
+  return jax.jit(lambda params: attend(one, params=params))(params)
+
+
+def form(tree: Any) -> Any:
+  return jax.tree.structure(tree), [tuple(leaf.shape) for leaf in jax.tree.leaves(tree)]
