@@ -105,7 +105,7 @@ def _allowed(orders, segments, mask, causal, window, shape):
     allowed = allowed & (abs(back) < window) if window is not None else allowed
   allowed = np.broadcast_to(allowed[:, None], shape)
   if mask is not None:
-    mask = np.asarray(mask)
+    mask = np.asarray(mask).astype(bool)
     mask = mask if mask.ndim == 2 else mask.reshape(-1, *mask.shape[-3:])
     allowed = allowed & mask
   return allowed

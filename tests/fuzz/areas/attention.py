@@ -24,7 +24,7 @@ T, S, H, D = QUERIES, KEYS, DIMS.num_heads, DIMS.head_dim
 
 def cases() -> list[Case]:
   """All cases of this file."""
-  wrong = [case for name in KINDS for case in one_wrong(subject(name))]
+  wrong = [case for name in KINDS for case in one_wrong(name)]
   return [*wrong, *under_jit(), *fitting(), *all_ways()]
 
 
@@ -82,7 +82,6 @@ WRONG = {
   'dropout_key': ['x', 3, 1.5, [], {}, np.zeros((3,), 'float32')],
   'implementation': ['fast', '', 1, True, [], 'DENSE'],
   'mask': [
-    *(np.ones((T, S), kind) for kind in ('int32', 'float32', 'uint8')),
     *(np.ones(shape, bool) for shape in ((S, T + 3), (T,), (3, T, S), (2, 3, T, S), (2, T, S))),
     *('x', 1, 0.5, [[True] * S] * T, {}, np.ones((T, S), 'object')),
   ],
@@ -98,66 +97,68 @@ UNUSUAL = {
   'window': [1, 3, 2.0, np.int64(2), np.int32(2), True, 10**6],
   'logit_cap': [5, 0.5, np.float32(2), True],
   'scale': [0, 0.0, -1.0, 1, np.float32(0.3), True, jnp.float32(0.3)],
-  'mask': [np.ones((2, 1, 1, S), bool), np.ones((1, 1, T, 1), bool), np.ones((2, H, T, S), bool)],
+  'mask': [
+    *(np.ones(shape, bool) for shape in ((2, 1, 1, S), (1, 1, T, 1), (2, H, T, S))),
+    *(np.tril(np.ones((T, S))).astype(kind) for kind in ('int32', 'float32', 'uint8')),
+  ],
   'implementation': ['dense', 'blockwise', None],
 }
 
 
-def one_wrong(one: Subject) -> Iterator[Case]:
+def one_wrong(scheme: str) -> Iterator[Case]:
   """Calls of `attend` in which one argument is wrong, or unusual."""
-  causal = {} if 'q_order' in one.sides() or not declares(one.scheme, 'ids') else {'causal': False}
   wrong = {**WRONG, **{name: arrays(name) for name in ('q', 'k', 'v')}}
   wrong['params'] = [None, [], 'x', 3, {'nothing': np.ones(3, 'float32')}, ({},) * 7]
   for side, count in (('q', T), ('k', S)):
-    if one.scheme.axes < 2:
+    if posjax.get(scheme).axes < 2:
       wrong[f'{side}_pos'] = [None, *positions('pos', count)]
       wrong[f'{side}_order'] = positions('order', count)
     wrong[f'{side}_segments'] = [np.ones(count, 'int32'), *positions('segments', count)]
   for name, values in wrong.items():
     for value in values:
-      changes = {name: value, **causal}
+      changes = {name: value}
       changes |= {'causal': True} if name.endswith('order') else {}
       if name.endswith('segments'):  # beside those of the other side, but for the first one
         other, count = ('k_segments', S) if name[0] == 'q' else ('q_segments', T)
         changes |= {} if value is values[0] else {other: np.ones(count, 'int32')}
       changes |= {'dropout_rate': 0.5} if name == 'dropout_key' else {}
       yield Case(
-        line('attend', one.line, **changes),
-        functools.partial(attend, one, **changes),
-        refused_unless_same(one, name, value, changes),
+        line('attend', scheme, **changes),
+        functools.partial(attend, scheme, **changes),
+        refused_unless_same(scheme, name, value, changes),
         shows=() if name in ('params', 'scheme') else (*shown(value), 'shape', 'none'),
       )
   for name, values in UNUSUAL.items():
     for value in values:
       changes = {name: value}
       yield Case(
-        line('attend', one.line, **changes),
-        functools.partial(attend, one, **changes),
-        agrees(one, **changes),
+        line('attend', scheme, **changes),
+        functools.partial(attend, scheme, **changes),
+        agrees(scheme, **changes),
       )
 
 
-def refused_unless_same(one: Subject, name: str, value: Any, changes: dict[str, Any]):
+def refused_unless_same(scheme: str, name: str, value: Any, changes: dict[str, Any]):
   """Wrong values must be refused; but lists may be read as arrays, and lines by `posjax.get`."""
   if isinstance(value, list) and name in ('mask', 'sinks', 'q_pos', 'k_pos', 'q', 'k', 'v'):
-    return agrees(one, **{**changes, name: np.asarray(value)})
-  if name == 'params' and not jax.tree.leaves(one.raw):
-    return (lambda out: '') if value is None else refused
+    return agrees(scheme, **{**changes, name: np.asarray(value)})
+  own = any(declares(posjax.get(scheme), field) for field in ('init', 'init_model'))
+  if name == 'params' and value is None and not own:
+    return lambda out: ''
   return refused
 
 
 def under_jit() -> Iterator[Case]:
   """Wrong shapes and dtypes, where values are not known."""
   for name in ('none', 'rope', 't5'):
-    one = subject(name)
     for argument in ('q', 'k', 'v', 'q_pos', 'k_pos', 'sinks', 'mask'):
       values = {'sinks': WRONG['sinks'][:7], 'mask': WRONG['mask'][:8]}.get(argument)
       values = values or (arrays(argument)[:8] if argument in 'qkv' else positions('pos', 5)[:3])
       for value in (value for value in values if hasattr(value, 'dtype')):
         if value.dtype.kind not in 'fiubc':
           continue
-        call = lambda x, one=one, argument=argument: jax.eval_shape(
-          lambda x: attend(one, **{argument: x}), x
+        call = lambda x, name=name, argument=argument: jax.eval_shape(
+          lambda x: attend(name, **{argument: x}), x
         )
         title = line('eval_shape(attend)', name, **{argument: value})
         yield Case(title, functools.partial(call, value), refused)
