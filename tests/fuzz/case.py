@@ -44,7 +44,14 @@ def shown(value: Any) -> tuple[str, ...]:
   if value is None:
     ways += ['none', 'no ', 'missing']
   if hasattr(value, 'shape'):
-    ways = [str(tuple(value.shape)), str(value.dtype), 'shape', 'array', *map(str, value.shape)]
+    ways = [
+      str(tuple(value.shape)),
+      str(value.dtype),
+      'shape',
+      'array',
+      'NaN',
+      *map(str, value.shape),
+    ]
   if isinstance(value, (list, tuple, dict)) and value:
     ways += [repr(next(iter(value)))[:20], f' {len(value)}']
   if isinstance(value, list) and not value:

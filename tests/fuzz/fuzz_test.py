@@ -80,7 +80,7 @@ def test_each_class_is_found(call, check, valid, kind):
   [
     (WHOLE, ('3',), ''),
     (WHOLE, ('4',), 'does not show'),
-    ('The window must be an int, but got a NoneType of something.', (), 'NoneType'),
+    ("The window is bad, since 'NoneType' has no length.", (), 'NoneType'),
     ("'nope'.", (), 'fewer than'),
     ('Expecting value: line 1 column 1 (char 0).', (), 'Expecting value'),
     ("task() got an unexpected keyword argument 'x' in this call.", (), r'\w\(\) got|k\(\) got'),

@@ -20,13 +20,13 @@ FOREIGN = re.compile(
   r"""
   Traceback | has\ no\ attribute | unsupported\ operand | not\ subscriptable | not\ iterable
   | not\ supported\ between | object\ is\ not | cannot\ be\ interpreted | must\ be\ real\ number
-  | must\ be\ a\ string\ or | argument\ must\ be\ a | could\ not\ convert | could\ not\ broadcast
+  | argument\ must\ be\ a | could\ not\ convert | could\ not\ broadcast
   | \w\(\)\ (got|takes|missing) | positional\ argument | required\ keyword
   | invalid\ literal | Expecting\ (value|property|','|':') | codec\ can't | unhashable
   | (index|range)\ out\ of | out\ of\ (bounds|range)\ for | truth\ value | a\ valid\ JAX\ type
   | incompatible\ shapes | dot_general | broadcast_in_dim | XLA | jaxlib | \blax\. | Tracer
   | jaxtyping | beartype | absl | ml_collections | orbax | tensorstore | zarr | flax\.errors
-  | INVALID_ARGUMENT | RESOURCE_EXHAUSTED | NOT_FOUND | \bNoneType\b | <class\ ' | \bat\ 0x[0-9a-f]
+  | INVALID_ARGUMENT | RESOURCE_EXHAUSTED | NOT_FOUND | 'NoneType' | <class\ ' | \bat\ 0x[0-9a-f]
   | ShapedArray | PyTree | Too\ (many|few) | unpack | recursion | Exceeds\ the\ limit
   """,
   re.VERBOSE,
@@ -120,7 +120,11 @@ def _raising_lines(path: Path) -> set[int]:
 
 def sentence_fault(text: str, shows: tuple[str, ...] = ()) -> str:
   """What is wrong with the sentence of a refusal; '' if nothing is."""
-  foreign = FOREIGN.search(text)
+  # A sentence on a file may end with the place that the reader of JSON, or of UTF-8, names.
+  bare = re.sub(r"\((Expecting|Extra data|Unterminated|Invalid|'utf-8' codec).*\)\.", '.', text)
+  for way in shows:
+    bare = bare.replace(way, '') if len(way) > 3 else bare  # the value may be any word
+  foreign = FOREIGN.search(bare)
   if foreign:
     return f'poor sentence: {foreign.group()!r} is no word of posjax'
   if '\n' in text.strip():

@@ -203,9 +203,10 @@ def page_is_there(end: Ended) -> str:
   """Whether the comparison has a report, and each of its cells a result."""
   workdir = Path(end.out)
   rows = [json.loads(line) for line in (workdir / 'results.jsonl').read_text().split('\n')[:-1]]
-  schemes = {row['scheme'] for row in rows if 'scores' in row}
+  schemes = {str(row['scheme']) for row in rows if 'scores' in row}
+  whole = len(schemes) == 2
   page = (workdir / 'report.html').exists()
-  return '' if page and {'none', 'rope'} <= schemes else f'results of {schemes}, page: {page}'
+  return '' if page and whole else f'results of {schemes}, page: {page}'
 
 
 def data() -> Iterator[Case]:

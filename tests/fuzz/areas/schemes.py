@@ -180,10 +180,10 @@ def chains() -> Iterator[Case]:
   """`chain` with what is no scheme, and with schemes that do not fit."""
   alibi, grid = posjax.get('alibi'), posjax.get('axial_rope')
   for value in (None, 'rope', 3, {}, (), [alibi], posjax.Scheme, (alibi, grid)):
-    yield Case(line('posjax.chain', value), functools.partial(posjax.chain, value, alibi), refused)
-    yield Case(
-      line('posjax.chain', 1, value), functools.partial(posjax.chain, alibi, value), refused
-    )
+    before = functools.partial(posjax.chain, value, alibi)
+    yield Case(line('posjax.chain', value, 'alibi'), before, refused, shows=shown(value))
+    after = functools.partial(posjax.chain, alibi, value)
+    yield Case(line('posjax.chain', 'alibi', value), after, refused, shows=shown(value))
   learned = posjax.get('t5')
   yield Case('chain(axial_rope, t5)', functools.partial(posjax.chain, grid, learned))
   yield Case(
