@@ -105,11 +105,12 @@ def pairs(found):
   return [x.sum(0) if x.ndim == 4 and x.shape[1:] == BIASES.shape else x for x in found]
 
 
+slow = functools.partial(pytest.param, marks=pytest.mark.slow)
 OPTIONS = {'sinks': {'sinks': SINKS}, 'cap': {'logit_cap': 3.0}}
 
 
 @pytest.mark.parametrize('options', OPTIONS.values(), ids=OPTIONS)
-@pytest.mark.parametrize('implementation', ['dense', 'blockwise'])
+@pytest.mark.parametrize('implementation', ['dense', slow('blockwise')])
 def test_low_logits_keep_their_order_and_those_of_minus_infinity_have_no_weight(
   implementation, options, monkeypatch
 ):
@@ -136,9 +137,6 @@ def of_distances(found):
   for t, s in np.ndindex(back.shape):
     sums[:, back[t, s]] += found[4][:, :, t, s].sum(0)
   return [*found[:4], sums]
-
-
-slow = functools.partial(pytest.param, marks=pytest.mark.slow)
 
 
 @pytest.mark.parametrize('cap', [None, slow(3.0)])

@@ -23,9 +23,15 @@ def layer(line):
   return Attention(8, 2, posjax.get(line), causal=True, rngs=nnx.Rngs(0))
 
 
-def test_nan_in_padding_reaches_no_gradient_of_a_layer():
-  """`forgetting` sums over all inputs before the token."""
-  one = layer('forgetting')
+# `forgetting` sums over all inputs before the token.
+every_line = pytest.mark.parametrize(
+  'line', ['alibi', pytest.param('forgetting', marks=pytest.mark.slow)]
+)
+
+
+@every_line
+def test_nan_in_padding_reaches_no_gradient_of_a_layer(line):
+  one = layer(line)
 
   def loss(one, x):
     return (one(x, POS, segments=SEGMENTS) ** 2).sum()
@@ -35,7 +41,7 @@ def test_nan_in_padding_reaches_no_gradient_of_a_layer():
     np.testing.assert_array_equal(nan, zero)
 
 
-@pytest.mark.parametrize('line', ['forgetting', 'alibi'])
+@every_line
 def test_nan_in_padding_reaches_nothing_that_is_decoded_later(line):
   def decoded(number):
     one, out = layer(line), []

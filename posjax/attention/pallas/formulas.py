@@ -12,6 +12,7 @@ from jaxtyping import Array, Float, Inexact
 
 from posjax.attention.inputs import Rules, Tokens
 from posjax.attention.masks import within_reach
+from posjax.attention.softmax import Sums
 
 Ref = Any  # a reference to memory inside a kernel
 LOWEST = float(jnp.finfo(jnp.float32).min)  # no finite logit is below it
@@ -39,12 +40,11 @@ class Problem(NamedTuple):
   k_tokens: Tokens
 
 
-def begun(sink: Array | None) -> tuple[Any, Any]:
-  """The largest logit and the total before any key, of a sink's logit: -inf is no sink."""
-  if sink is None:
-    return LOWEST, 0.0
-  sink = sink.astype(jnp.float32)
-  return jnp.maximum(sink, LOWEST), jnp.where(sink < LOWEST, 0.0, 1.0)
+def begun(shape: tuple[int, ...], sink: Array | None) -> Sums:
+  """The sums before any key, of `shape`, in which a sink's logit has its share: -inf is no sink."""
+  logit = jnp.full(shape, -jnp.inf if sink is None else sink, jnp.float32)
+  top = jnp.maximum(logit, LOWEST)
+  return Sums(top, jnp.exp(logit - top))
 
 
 def visible(rules: Rules, q: Tokens, k: Tokens) -> Array:

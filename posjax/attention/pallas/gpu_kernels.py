@@ -16,7 +16,7 @@ from posjax.attention.inputs import Rules, Tokens
 from posjax.attention.pallas import formulas
 from posjax.attention.pallas.formulas import Ref, product
 from posjax.attention.schedule import diagonal
-from posjax.attention.softmax import Sums, softmax_step
+from posjax.attention.softmax import softmax_step
 
 
 class Blocks(NamedTuple):
@@ -150,8 +150,7 @@ def forward(rules, blocks, x, out, largest, total):
     return sums, mixed * factor[:, None] + product(weights.astype(v.dtype), v, 1, 0)
 
   rows, width = (blocks.queries,), x.v.shape[-1]
-  begun = formulas.begun(None if x.sinks is None else x.sinks[head])
-  sums = Sums(*(jnp.full(rows, number, jnp.float32) for number in begun))
+  sums = formulas.begun(rows, None if x.sinks is None else x.sinks[head])
   carry = sums, jnp.zeros((blocks.queries, width), jnp.float32)
   sums, mixed = _along(_span(x, batch, i), step, carry)
   place = pl.ds(start, blocks.queries)

@@ -50,8 +50,8 @@ def forward(plan, walk, spans, x, out, largest, sum_of_all, top, total, mixed):
 
   @pl.when(here.begins)
   def _():
-    begun = formulas.begun(None if x.sinks is None else x.sinks[here.place.head])
-    top[...], total[...] = (jnp.full_like(top, number) for number in begun)
+    sink = None if x.sinks is None else x.sinks[here.place.head]
+    top[...], total[...] = formulas.begun(top.shape, sink)
     mixed[...] = jnp.zeros_like(mixed)
 
   def step(masked):
