@@ -15,7 +15,7 @@ from posjax.attention import cudnn, dense, distances, inputs, padding
 from posjax.attention.blockwise import engine
 from posjax.attention.inputs import Operands, Rules
 from posjax.attention.pallas import fused
-from posjax.attention.parameters import Checked, check_call
+from posjax.attention.parameters import Trusted, check_call
 from posjax.scheme import At, Ids, Params, PRNGKey, Scheme
 
 
@@ -42,7 +42,6 @@ def attend(
   scale: float | None = None,
   dropout_rate: float = 0.0,
   dropout_key: PRNGKey | None = None,
-  zero_padding: bool = False,
   implementation: str | None = None,
 ) -> Inexact[Array, '*B T H E']:
   """Attention in which `scheme` says where position enters: places 2 to 4.
@@ -87,8 +86,6 @@ def attend(
       takes one that is traced; all other numbers must be known when `attend` is traced.
     dropout_rate: share of the weights that are dropped, in [0, 1).
     dropout_key: random key; dropout needs one.
-    zero_padding: whether keys and values of segment 0 are zeros already, as in a cache, so that
-      they need not be copied.
     implementation: how to compute it; the numbers are the same. 'dense': all logits at once.
       'blockwise': in tiles, on any device, with memory linear in the length. 'pallas': in fused
       kernels, on TPUs and Hopper GPUs; 'cudnn': by cuDNN. These two compute in tiles where they
@@ -119,10 +116,9 @@ def attend(
   inputs.check_present(q=q, k=k, v=v, q_pos=q_pos, k_pos=k_pos)
   inputs.check_layout(q, k, q_pos, k_pos, scheme.axes)
   inputs.check_heads(q, k, v)
-  if isinstance(params, Checked):
-    params = params.params
-  else:
-    params = check_call(scheme, params, q, k, q_pos, k_pos, q_at, k_at)
+  if not isinstance(params, Trusted):
+    params = Trusted(check_call(scheme, params, q, k, q_pos, k_pos, q_at, k_at))
+  params, zero_padding = params
   rules = inputs.make_rules(q, scale, causal, window, logit_cap, dropout_rate, dropout_key)
   if rules.causal or rules.window is not None:
     inputs.check_order(scheme, q, q_pos, k_pos, q_order, k_order)

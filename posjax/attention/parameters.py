@@ -32,14 +32,16 @@ _KINDS = {
 }
 
 
-class Checked(NamedTuple):
-  """Parameters that a layer has compared with its own sizes: `attend` takes them as they are.
+class Trusted(NamedTuple):
+  """Parameters in the form that layers give them to `attend`, which does their work no second time.
 
   Attributes:
-    params: the scheme's parameters, as from its `prepare`.
+    params: the scheme's parameters, as from its `prepare`, compared with the sizes of the layer.
+    zero_padding: whether keys and values of segment 0 are zeros already, as in a cache.
   """
 
   params: Params
+  zero_padding: bool = False
 
 
 class _Call(NamedTuple):

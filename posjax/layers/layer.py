@@ -8,7 +8,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Inexact
 
 from posjax.attention import attend
-from posjax.attention.parameters import Checked, check
+from posjax.attention.parameters import Trusted, check
 from posjax.layers import arguments
 from posjax.layers import cache as caches
 from posjax.layers.cache import Cache
@@ -198,7 +198,7 @@ def attend_prepared(
     heads.k,
     heads.v,
     layer.scheme,
-    Checked(params),
+    Trusted(params, zero_padding=isinstance(keys, Cache)),
     q_pos=queries.pos,
     k_pos=keys.pos,
     q_at=queries.at,
@@ -215,7 +215,6 @@ def attend_prepared(
     scale=layer.scale,
     dropout_rate=0.0 if dropout_key is None else layer.dropout_rate,
     dropout_key=dropout_key,
-    zero_padding=isinstance(keys, Cache),
     implementation=layer.implementation,
   )
 

@@ -12,6 +12,7 @@ import posjax
 from posjax.attention import cudnn
 from posjax.attention.blockwise import engine
 from posjax.attention.pallas import fused
+from posjax.attention.parameters import Trusted
 from posjax.scheme import declares
 from tests.attention.small import Small
 from tests.draws import DRAW
@@ -121,10 +122,9 @@ def test_zeros_of_a_cache_are_taken_as_they_are():
   def out(number, zero_padding):
     q, k, v = case.heads
     k, v = (jnp.where(REAL[..., None, None], x, number) for x in (k, v))
-    return posjax.attend(
-      q, k, v, case.scheme, {}, q_pos=case.pos, k_pos=case.pos, implementation='dense',
-      zero_padding=zero_padding, **SAID['segments'],
-    )  # fmt: skip
+    params = Trusted({}, zero_padding)
+    side = {'q_pos': case.pos, 'k_pos': case.pos, **SAID['segments']}
+    return posjax.attend(q, k, v, case.scheme, params, implementation='dense', **side)
 
   np.testing.assert_array_equal(out(0.0, True), out(jnp.nan, False))
   assert np.isnan(out(jnp.nan, True)).any()
