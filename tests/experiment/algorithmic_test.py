@@ -250,7 +250,6 @@ def test_what_is_answered_to_a_question_depends_on_no_other(model):
     ({'eval_factors': ()}, r'the other be \(\), but got \(\) and \(\)'),
     ({'eval_factors': (), 'eval_lengths': (5, 6)}, 'must rise from 4, .* but got .5, 6.'),
     ({'eval_factors': (), 'eval_lengths': (4, 6, 6)}, 'must rise from 4'),
-    ({'eval_examples': 0}, 'eval_examples must be at least 1, but got 0'),
     ({'data': 'synthetic:copy_unique', 'longest': 100}, '128 keys, too few for 200 symbols'),
     ({'data': 'synthetic:'}, "Unknown questions 'synthetic:'. There are: .*sort, .*, file:PATH"),
     ({'data': 'file:'}, "Unknown questions 'file:'; did you mean 'file:PATH'"),

@@ -74,6 +74,21 @@ def test_an_unknown_key_is_told_with_the_one_that_was_probably_meant(unchecked):
     assert refused(config) == f"The config has no key '{key}'; did you mean '{meant}'?"
 
 
+def test_a_number_out_of_its_range_is_refused_by_the_name_of_its_key(unchecked):
+  for name, section, key, value in (
+    ('algorithmic', 'task', 'eval_examples', 0),
+    ('default', 'task', 'length', 0),
+    ('default', 'task', 'sample_length', -1),
+    ('default', 'model', 'num_heads', 0),
+    ('default', 'checkpoint', 'keep', 0),
+  ):
+    config = loose(name)
+    config[section][key] = value
+    message = refused(config)
+    assert message.startswith(f'{section}.{key} must be ')
+    assert message.endswith(f'but got {value}.')
+
+
 def test_a_missing_key_is_named(unchecked):
   for key in ('steps', 'mesh', 'task.length', 'model.width', 'optimizer.b1', 'task.name'):
     config = loose('default')
