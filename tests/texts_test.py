@@ -232,9 +232,12 @@ def test_in_attend_the_gradient_of_the_logits_vanishes_without_scaling_only():
   def size(width, scheme):
     q, k = jnp.asarray(random.normal(size=(2, 1, 32, 1, width)), jnp.float32)
     v = jnp.asarray(random.normal(size=(1, 32, 1, 1)), jnp.float32)
-    probe = scheme._replace(bias=lambda params, distance: params['added'])
+    none = {'added': jnp.zeros((1, 1, 32, 32))}
+    probe = scheme._replace(
+      init=lambda key, dims: none, bias=lambda params, distance: params['added']
+    )
     total = lambda params: posjax.attend(q, k, v, probe, params, q_pos=pos, k_pos=pos).sum()
-    gradient = jax.jit(jax.grad(total))({'added': jnp.zeros((1, 1, 32, 32))})['added']
+    gradient = jax.jit(jax.grad(total))(none)['added']
     return np.median(np.linalg.norm(gradient[0, 0], axis=-1))
 
   scaled = [size(width, posjax.Scheme()) for width in (16, 1024)]

@@ -116,6 +116,7 @@ def attend(
   inputs.check_present(q=q, k=k, v=v, q_pos=q_pos, k_pos=k_pos)
   inputs.check_layout(q, k, q_pos, k_pos, scheme.axes)
   inputs.check_heads(q, k, v)
+  inputs.check_lengths(q_pos=(q_pos, q), k_pos=(k_pos, k))
   if not isinstance(params, Trusted):
     params = Trusted(check_call(scheme, params, q, k, q_pos, k_pos, q_at, k_at))
   params, zero_padding = params

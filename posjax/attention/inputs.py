@@ -183,6 +183,22 @@ def check_layout(q: Array, k: Array, q_pos: Ids, k_pos: Ids, axes: int) -> None:
     )
 
 
+def check_lengths(**sides: tuple[Ids, Array]) -> None:
+  """Checks that there are ids for each token, before what has an axis of keys is compared.
+
+  Args:
+    **sides: by the name of the ids: ids that have the axes of the batch, or none of them, and the
+      queries or keys.
+
+  Raises:
+    ValueError: if one side has ids for another number of tokens.
+  """
+  for name, (pos, x) in sides.items():
+    if pos.ndim == 1 and pos.shape[0] != x.shape[-3]:
+      whole = x.shape[:-2]
+      raise ValueError(f'{name} must be {whole}, with or without the batch, but got {pos.shape}.')
+
+
 def check_order(scheme: Scheme, q: Array, q_pos: Ids, k_pos: Ids, q_order, k_order) -> None:
   """Checks that causality and windows have an order of the tokens, where ids cannot be one.
 
@@ -213,7 +229,8 @@ def check_known_order(**orders: Array | None) -> None:
   for name, order in orders.items():
     if order is None or not jnp.issubdtype(order.dtype, jnp.floating):
       continue
-    if not isinstance(order, jax.core.Tracer) and bool(jnp.isnan(order).any()):
+    # NumPy looks at known values within a compiled program, too, where jnp would trace.
+    if not isinstance(order, jax.core.Tracer) and np.isnan(np.asarray(order)).any():
       raise ValueError(f'{name} must be numbers that have an order, but got NaN.')
 
 

@@ -236,11 +236,12 @@ def _difference(call: _Call, trees: dict[str, Any]) -> _Difference | None:
       f'{_shown(params)}.'
     ))  # fmt: skip
   given = _named_leaves(trees)
-  usual = (call.width or call.num_heads * call.head_dim), (call.vocab or 2)
-  made = _made(call, *usual)
-  if made is not None and _against(call, made, given, usual) is None:
-    return None
-  widths = [call.width] if call.width else [usual[0] * n for n in range(1, 17)]
+  usual = call.width or call.num_heads * call.head_dim
+  for vocab in (call.vocab,) if call.vocab else (2, 0):  # 0: tables of a lone layer, with no words
+    made = _made(call, usual, vocab)
+    if made is not None and _against(call, made, given, (usual, vocab)) is None:
+      return None
+  widths = [call.width] if call.width else [usual * n for n in range(1, 17)]
   vocabs = [call.vocab] if call.vocab else [2, 4, 6]
   examples = _examples(call, [(width, vocabs[0]) for width in widths])
   if not examples:  # this scheme has no `init` for these heads that could be compared
@@ -261,7 +262,7 @@ def _difference(call: _Call, trees: dict[str, Any]) -> _Difference | None:
 
 
 def _examples(call: _Call, free: list[tuple[int, int]]) -> dict[tuple[int, int], Any]:
-  """What the scheme makes for the first three widths and vocabularies that it takes."""
+  """The trees that the scheme makes for the first three widths and vocabularies that it takes."""
   found = {}
   for width, vocab in free:
     made = _made(call, width, vocab)

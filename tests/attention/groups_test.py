@@ -89,7 +89,11 @@ def heights():
   def cut_heads(params, first, count, shared):
     return params | {'strength': jax.lax.dynamic_slice_in_dim(params['strength'], first, count)}
 
-  return Scheme(init=init, logits=logits, tiled=Tiled(cut_heads=cut_heads))
+  def prepare(params, x, pos, last):
+    return params, x[..., 0]  # a number of each token, which all heads share
+
+  tiled = Tiled(cut_heads=cut_heads)
+  return Scheme(init=init, prepare=prepare, logits=logits, tiled=tiled)
 
 
 @pytest.mark.parametrize('rows', [1, 4])

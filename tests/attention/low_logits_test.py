@@ -48,6 +48,11 @@ def by_pair(params, logits, q, k, q_at, k_at):
   return logits + added.swapaxes(0, 1)
 
 
+def biased(biases, **places):
+  """A scheme whose one parameter has the form of these biases."""
+  return Scheme(init=lambda key, dims: {'bias': jnp.asarray(biases)}, **places)
+
+
 def answer(implementation, scheme, biases, sinks=None, **options):
   """The output, and the gradients of q, k, v, the biases and the sinks."""
   pos = {'q_pos': jnp.arange(Q.shape[1]), 'k_pos': jnp.arange(K.shape[1])}
@@ -115,7 +120,7 @@ def test_low_logits_keep_their_order_and_those_of_minus_infinity_have_no_weight(
   implementation, options, monkeypatch
 ):
   monkeypatch.setattr(engine, 'tile_size', lambda *sizes: (2, 4))
-  found = answer(implementation, Scheme(logits=by_pair), BIASES, **options)
+  found = answer(implementation, biased(BIASES, logits=by_pair), BIASES, **options)
   sinks, cap = options.get('sinks'), options.get('logit_cap')
   same(found, pairs(formula(BIASES, cap=cap, sinks=sinks)))
 
@@ -148,7 +153,7 @@ def test_a_bias_by_distance_of_minus_infinity_hides_a_pair_in_tiles_and_kernels(
   if way != 'blockwise':
     monkeypatch.setattr(fused, 'here', lambda: fused.Target(Small(way), interpret=True))
   implementation = way if way == 'blockwise' else 'pallas'
-  scheme = Scheme(bias=by_distance)
+  scheme = biased(BY_DISTANCE, bias=by_distance)
   found = answer(implementation, scheme, BY_DISTANCE, causal=True, logit_cap=cap)
   back = np.arange(7)[:, None] - np.arange(5)
   biases = BY_DISTANCE[:, np.maximum(back, 0)]
