@@ -115,17 +115,21 @@ def describe(kind: Any) -> str:
 
 
 def shown(value: Any, longest: int = 80) -> str:
-  """The value as code, cut where it is longer than a sentence can hold.
+  """The value as code, cut where it is longer than a sentence can hold; its type where it has none.
 
   Example:
     >>> shown('x' * 100, longest=10)
     "'xxxxxxx.."
+    >>> shown([print, object()])
+    'a list'
   """
   try:
     code = repr(value)
   except (ValueError, RecursionError):  # an integer of thousands of digits, or a deep list
     code = f'a {type(value).__name__} that is too long to show'
   code = ' '.join(code.split())
+  if ' at 0x' in code:  # an address says nothing to a reader
+    return f'a {type(value).__name__}'
   return code if len(code) <= longest else code[: longest - 2] + '..'
 
 

@@ -7,10 +7,12 @@ vocabulary. Each `...Fn` below documents one place; a field left at its default 
 `posjax.chain` composes schemes; `posjax.expression` reads them from one line of text.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Annotated, Any, NamedTuple, Protocol
 
 import jax
+import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float, Int, Num, Shaped
 
 from posjax.arguments import Size, read, shown
@@ -293,6 +295,22 @@ def check_is_scheme(scheme: Any) -> None:
     )
 
 
+def check_key(name: str, key: Any) -> None:
+  """Refuses what is no single random key of JAX, typed or raw.
+
+  Raises:
+    TypeError: if it is none.
+  """
+  if isinstance(key, jax.Array | np.ndarray):
+    typed = jnp.issubdtype(key.dtype, jax.dtypes.prng_key)
+    if key.ndim == 0 if typed else key.dtype == jnp.uint32 and key.ndim == 1 and key.size > 1:
+      return
+    got = f'an array {key.dtype}{list(key.shape)}'
+  else:
+    got = shown(key)
+  raise TypeError(f'{name} must be one random key, as jax.random.key(0), but got {got}.')
+
+
 def declares(scheme: Scheme, field: str) -> bool:
   """Whether `scheme` does anything in `field`, one of the record's names."""
   return getattr(scheme, field) != getattr(Scheme(), field)
@@ -333,9 +351,10 @@ def init(scheme: Scheme, key: PRNGKey, dims: Dims) -> Params:
     A dict of arrays; for a chain, a tuple with one dict per member.
 
   Raises:
-    TypeError: if `scheme` is no Scheme, or `dims` no Dims.
+    TypeError: if `scheme` is no Scheme, `key` no random key, or `dims` no Dims.
   """
   check_is_scheme(scheme)
+  check_key('key', key)
   if not isinstance(dims, Dims):
     raise TypeError(f'The sizes of a model must be a posjax.Dims, but got {shown(dims)}.')
   model_key, layer_key = jax.random.split(key)
@@ -346,10 +365,21 @@ def merge(model: Params, layer: Params) -> Params:
   """The union of two parameter trees of one scheme, member by member for a chain.
 
   Raises:
-    ValueError: if both hold a parameter of the same name.
+    TypeError: if a tree is neither a dict nor a tuple of dicts.
+    ValueError: if both hold a parameter of the same name, or are not of as many members.
   """
-  if isinstance(layer, tuple):
+  trees = {'model': model, 'layer': layer}
+  if isinstance(model, tuple) and isinstance(layer, tuple):
+    if len(model) != len(layer):
+      raise ValueError(
+        f'Both trees must be of one scheme, but got {len(model)} and {len(layer)} members.'
+      )
     return tuple(merge(one, other) for one, other in zip(model, layer, strict=True))
+  for name, tree in trees.items():
+    if not isinstance(tree, Mapping):
+      raise TypeError(
+        f'Both trees must be dicts, or tuples of dicts, but got {shown(tree)} as {name}.'
+      )
   twice = sorted(set(model) & set(layer))
   if twice:
     raise ValueError(f'Parameters must be named once, but both trees hold {twice}.')
@@ -361,9 +391,26 @@ def split(scheme: Scheme, params: Params) -> tuple[Params, Params]:
 
   `merge` puts them together again. Give the optimizer the first: weight decay would change
   constants although their gradients are zero.
+
+  Raises:
+    TypeError: if `scheme` is no Scheme, or `params` no dict; of a chain, no tuple of dicts.
+    ValueError: if a chain has another number of members.
   """
+  check_is_scheme(scheme)
+  _check_members(scheme, params)
   if scheme.parts:
     both = [split(part, p) for part, p in zip(scheme.parts, params, strict=True)]
     return tuple(trained for trained, _ in both), tuple(fixed for _, fixed in both)
   trained = {name: value for name, value in params.items() if name not in scheme.fixed}
   return trained, {name: value for name, value in params.items() if name in scheme.fixed}
+
+
+def _check_members(scheme: Scheme, params: Any) -> None:
+  members = len(scheme.parts)
+  if not isinstance(params, (tuple, list) if members else Mapping):
+    form = f'a tuple of {members} dicts' if members else 'a dict'
+    raise TypeError(f'The parameters of the scheme must be {form}, but got {shown(params)}.')
+  if members and len(params) != members:
+    raise ValueError(
+      f'The parameters of the scheme must be a tuple of {members} dicts, but got {len(params)}.'
+    )

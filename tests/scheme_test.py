@@ -90,8 +90,27 @@ def test_a_parameter_that_both_trees_hold_is_refused():
 
 
 def test_members_of_different_number_are_not_merged():
-  with pytest.raises(ValueError, match='argument 2 is shorter'):
+  with pytest.raises(ValueError, match='of one scheme, but got 2 and 1 members'):
     merge(({}, {}), ({},))
+
+
+def test_init_split_and_merge_refuse_what_is_no_scheme_key_or_tree(unchecked):
+  dims, key = Dims(8, 2, 4), jax.random.key(0)
+  for call, message in (
+    (lambda: posjax.init('t5', key, dims), "must be a posjax.Scheme, .* but got 't5'"),
+    (lambda: posjax.init(posjax.get('t5'), 7, dims), 'key must be one random key, .* but got 7'),
+    (lambda: split(None, {}), 'must be a posjax.Scheme, .* but got None'),
+    (lambda: split(Scheme, {}), 'must be a posjax.Scheme'),
+    (lambda: split(posjax.get('rope'), 'x'), "must be a dict, but got 'x'"),
+    (lambda: split(posjax.get('rope+alibi'), {}), 'must be a tuple of 2 dicts, but got {}'),
+    (lambda: merge({}, 'x'), "must be dicts, .* but got 'x' as layer"),
+    (lambda: merge(None, {}), 'must be dicts, .* but got None as model'),
+    (lambda: merge({}, ({},)), 'must be dicts, .* as layer'),
+  ):
+    with pytest.raises(TypeError, match=message):
+      call()
+  with pytest.raises(ValueError, match='a tuple of 2 dicts, but got 1'):
+    split(posjax.get('rope+alibi'), ({},))
 
 
 def test_split_parts_constants_from_what_is_trained_and_merge_joins_them():

@@ -16,7 +16,7 @@ from posjax.attention.blockwise import engine
 from posjax.attention.inputs import Operands, Rules
 from posjax.attention.pallas import fused
 from posjax.attention.parameters import Trusted, check_call
-from posjax.scheme import At, Ids, Params, PRNGKey, Scheme
+from posjax.scheme import At, Ids, Params, PRNGKey, Scheme, check_key
 
 
 def attend(
@@ -116,7 +116,7 @@ def attend(
   inputs.check_present(q=q, k=k, v=v, q_pos=q_pos, k_pos=k_pos)
   inputs.check_layout(q, k, q_pos, k_pos, scheme.axes)
   inputs.check_heads(q, k, v)
-  inputs.check_lengths(q_pos=(q_pos, q), k_pos=(k_pos, k))
+  inputs.check_ids(q_pos=(q_pos, q), k_pos=(k_pos, k))
   if not isinstance(params, Trusted):
     params = Trusted(check_call(scheme, params, q, k, q_pos, k_pos, q_at, k_at))
   params, zero_padding = params
@@ -127,7 +127,8 @@ def attend(
     inputs.check_known_order(**orders, q_order=q_order, k_order=k_order)
   inputs.check_segments(q_segments, k_segments)
   inputs.check_sinks(sinks, q.shape[-2])
-  inputs.check_dropout_key(dropout_key)
+  if dropout_key is not None:
+    check_key('dropout_key', dropout_key)
   compute = _implementation(implementation, rules, q, k)
   mask = None if mask is None else inputs.make_mask(mask, q, k)
   q_shown, k_shown = padding.shown(mask)

@@ -183,8 +183,8 @@ def check_layout(q: Array, k: Array, q_pos: Ids, k_pos: Ids, axes: int) -> None:
     )
 
 
-def check_lengths(**sides: tuple[Ids, Array]) -> None:
-  """Checks that there are ids for each token, before what has an axis of keys is compared.
+def check_ids(**sides: tuple[Ids, Array]) -> None:
+  """Checks that there are ids for each token, before they are prepared and masks are compared.
 
   Args:
     **sides: by the name of the ids: ids that have the axes of the batch, or none of them, and the
@@ -192,8 +192,10 @@ def check_lengths(**sides: tuple[Ids, Array]) -> None:
 
   Raises:
     ValueError: if one side has ids for another number of tokens.
+    TypeError: if ids are neither integers nor float32.
   """
   for name, (pos, x) in sides.items():
+    _check_ids_dtype(name, pos)
     if pos.ndim == 1 and pos.shape[0] != x.shape[-3]:
       whole = x.shape[:-2]
       raise ValueError(f'{name} must be {whole}, with or without the batch, but got {pos.shape}.')
@@ -321,17 +323,6 @@ def _shown(x: Any) -> str:
   return repr(x) if isinstance(x, str | float | bool | None) else type(x).__name__
 
 
-def check_dropout_key(key: Any) -> None:
-  """Raises TypeError if a dropout key is given that is no single random key."""
-  if key is None:
-    return
-  if isinstance(key, jax.Array | np.ndarray):
-    typed = jnp.issubdtype(key.dtype, jax.dtypes.prng_key)
-    if key.ndim == 0 if typed else key.dtype == jnp.uint32 and key.ndim == 1 and key.size > 1:
-      return
-  raise TypeError(f'dropout_key must be one key, as jax.random.key(0), but got {_shown(key)}.')
-
-
 def check_segments(q_segments: Array | None, k_segments: Array | None) -> None:
   """Raises ValueError if one side alone has segments."""
   if (q_segments is None) != (k_segments is None):
@@ -438,10 +429,9 @@ def make_mask(given: Bool[Array, '...'], q: Array, k: Array) -> Bool[Array, 'b h
 
 def _tokens(name: str, ids: Array, leading: tuple[int, ...], length: int, axes: int) -> Array:
   """Ids, order or segments as [b, T] or [b, T, n]; narrow integers as int32."""
-  if jnp.issubdtype(ids.dtype, jnp.integer) and jnp.can_cast(ids.dtype, jnp.int32):
+  _check_ids_dtype(name, ids)
+  if _is_narrow(ids.dtype):
     ids = ids.astype(jnp.int32)  # a distance of int8 or uint8 would wrap
-  elif ids.dtype not in (jnp.int64, jnp.float32, jnp.float64):
-    raise TypeError(f'{name} must be signed integers or float32, but got {ids.dtype}.')
   many = axes > 1 or (axes == 0 and ids.ndim == len(leading) + 2)
   tail = ids.shape[-1:] if many else ()
   lead = ids.shape[: ids.ndim - 1 - len(tail)]
@@ -455,6 +445,16 @@ def _tokens(name: str, ids: Array, leading: tuple[int, ...], length: int, axes: 
   if math.prod(lead) == 1:
     return ids.reshape(1, length, *tail)
   return jnp.broadcast_to(ids, (*leading, length, *tail)).reshape(-1, length, *tail)
+
+
+def _check_ids_dtype(name: str, ids: Array) -> None:
+  if not _is_narrow(ids.dtype) and ids.dtype not in (jnp.int64, jnp.float32, jnp.float64):
+    raise TypeError(f'{name} must be signed integers or float32, but got {ids.dtype}.')
+
+
+def _is_narrow(dtype: Any) -> bool:
+  """Whether int32 holds all integers of a dtype."""
+  return jnp.issubdtype(dtype, jnp.integer) and jnp.can_cast(dtype, jnp.int32)
 
 
 def _prepared(name: str, leaf: Array, leading: tuple[int, ...], length: int) -> Array:

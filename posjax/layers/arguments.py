@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from posjax.attention.dispatch import IMPLEMENTATIONS
-from posjax.scheme import Params, Scheme, declares
+from posjax.scheme import Params, Scheme, check_key, declares
 
 _CALLS = {
   'ids': 'place 0, ids = scheme.ids(pos, key)',
@@ -217,7 +217,7 @@ def chosen_key(rate: float, key: Any, deterministic: Any) -> Any:
   """
   check_switches(deterministic=deterministic)
   if key is not None:
-    check_key(key)
+    check_key('dropout_key', key)
   if deterministic or not rate:
     return None
   if key is None:
@@ -226,20 +226,6 @@ def chosen_key(rate: float, key: Any, deterministic: Any) -> Any:
       'deterministic=True to drop none, but got neither.'
     )
   return key
-
-
-def check_key(key: Any) -> None:
-  """Refuses what is no random key of JAX, typed or raw.
-
-  Raises:
-    TypeError: if it is none.
-  """
-  dtype = getattr(key, 'dtype', None)
-  typed = dtype is not None and jnp.issubdtype(dtype, jax.dtypes.prng_key)
-  if not (typed and key.shape == ()) and not (dtype == jnp.uint32 and key.ndim == 1):
-    raise TypeError(
-      f'dropout_key must be one random key, as jax.random.key(0), but got {_shown(key)}.'
-    )
 
 
 def _dtype(given: Any) -> np.dtype:

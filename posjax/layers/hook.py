@@ -121,6 +121,10 @@ def attention_fn(
     qk_attn_weights_einsum=None,
     attn_weights_value_einsum=None,
   ):
+    arguments.check_rate(dropout_rate)
+    arguments.check_switches(
+      is_causal=is_causal, deterministic=deterministic, broadcast_dropout=broadcast_dropout
+    )
     dropping = dropout_rate > 0 and not deterministic
     _refuse(
       bias=bias,
@@ -129,6 +133,8 @@ def attention_fn(
       qk_attn_weights_einsum=qk_attn_weights_einsum,
       attn_weights_value_einsum=attn_weights_value_einsum,
     )
+    if dtype is not None:
+      arguments.check_dtype('dtype', dtype)
     if dtype is not None and jnp.dtype(dtype) != query.dtype:
       raise ValueError(f'The attention computes in {query.dtype}, but got dtype={dtype}.')
     if dropping and broadcast_dropout:
@@ -148,7 +154,7 @@ def attention_fn(
       q_segments=q_segments,
       k_segments=k_segments,
       mask=mask,
-      causal=causal or bool(is_causal),
+      causal=causal or is_causal,
       window=window,
       dropout_rate=dropout_rate if dropping else 0.0,
       dropout_key=dropout_rng if dropping else None,

@@ -139,12 +139,18 @@ def test_what_does_not_fit_is_refused_with_what_was_expected_and_got(options, me
       r'^The scale must be a number, but got an array of float32 with',
     ),
     ({'dropout_rate': None}, r'^The dropout rate must be a number, but got None\.$'),
-    ({'dropout_key': 0}, r'^dropout_key must be one key, as jax\.random\.key\(0\), but got int\.$'),
+    (
+      {'dropout_key': 0},
+      r'^dropout_key must be one random key, as jax\.random\.key\(0\), but got 0\.$',
+    ),
     (
       {'dropout_key': jnp.ones(2)},
-      r'^dropout_key must be one key, .* an array of float32 with shape',
+      r'^dropout_key must be one random key, .* an array float32\[2\]',
     ),
-    ({'dropout_key': jax.random.split(jax.random.key(0))}, r'^dropout_key must be one key, as'),
+    (
+      {'dropout_key': jax.random.split(jax.random.key(0))},
+      r'^dropout_key must be one random key, as',
+    ),
     ({'mask': jnp.ones((3, 5))}, r'^The mask must be boolean, True may attend, but got float32\.$'),
     (
       {'mask': jnp.ones((3, 5), jnp.int32)},

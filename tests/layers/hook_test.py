@@ -257,6 +257,19 @@ def test_dropout_broadcast_over_heads_is_refused(x):
     module(x, deterministic=False, rngs=nnx.Rngs(dropout=0))
 
 
+def test_values_of_another_kind_are_refused_in_the_call(x):
+  heads = jnp.zeros((BATCH, LENGTH, 2, 8))
+  for arguments, message in (
+    ({'dropout_rate': jnp.nan}, 'nan'),
+    ({'dropout_rate': 'x'}, "'x'"),
+    ({'is_causal': 'no'}, "is_causal must be True or False, but got 'no'"),
+    ({'deterministic': 'no'}, "deterministic must be True or False, but got 'no'"),
+    ({'dtype': 'x'}, "dtype must be a dtype .* but got 'x'"),
+  ):
+    with pytest.raises((TypeError, ValueError), match=message):
+      hook()(heads, heads, heads, **arguments)
+
+
 def test_lengths_other_than_the_ids_are_refused(x):
   with pytest.raises(ValueError, match=r'q_pos must be \(2, 4\).*, but got \(5,\)'):
     nnx_module(hook())(x[:, :4])

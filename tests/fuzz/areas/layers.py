@@ -33,7 +33,7 @@ CONSTRUCTED: dict[str, list[Any]] = {
   'sinks': ['no', 2, 0.5, []],
   'use_bias': ['False', 2, 0.5, []],
   'dropout_rate': [-0.1, 1.0, NAN, '0.1', None, [0.1]],
-  'scale': [NAN, INF, '1', [1.0], {}],
+  'scale': [NAN, INF, '1', [1.0]],
   'implementation': ['fast', 1, '', []],
   'model_params': ['False', 2, []],
 }

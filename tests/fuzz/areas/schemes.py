@@ -197,7 +197,7 @@ def chains() -> Iterator[Case]:
 
 LINES = [
   *('', ' ', '+', 'rope+', '+rope', 'rope++alibi', 'rope-alibi', 'rope alibi', 'rope#+alibi'),
-  *('rope #', '#', 'rope\n+alibi', 'rope\nalibi', 'rope;alibi', 'rope,alibi', '(rope)', '(rope'),
+  *('rope #', '#', 'rope\n+alibi', 'rope\nalibi', 'rope;alibi', 'rope,alibi', '(rope'),
   *(
     'rope)',
     'rope(',
