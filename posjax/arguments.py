@@ -120,9 +120,11 @@ def shown(value: Any, longest: int = 80) -> str:
   Example:
     >>> shown('x' * 100, longest=10)
     "'xxxxxxx.."
-    >>> shown([print, object()])
-    'a list'
+    >>> shown([print, object()]), shown(dict)
+    ('a list', 'the class dict')
   """
+  if isinstance(value, type):
+    return f'the class {value.__name__}'
   try:
     code = repr(value)
   except (ValueError, RecursionError):  # an integer of thousands of digits, or a deep list
