@@ -245,7 +245,7 @@ def test_what_a_memory_cannot_be_is_refused(text, changes, message):
     ({'scheme': 'learned(max_length=23)'}, 'streams hold positions beyond a table'),
     ({'scheme': 'shifted+sinusoidal'}, 'draws ids at random and adds them to the embeddings'),
     ({'model.norm': 'BatchNorm'}, 'Batch norm cannot norm what is remembered'),
-    ({'model.causal': False}, 'Only a causal model'),
+    ({'model.causal': False}, r'must be causal, .* but got model\.causal=False'),
   ],
 )
 def test_a_run_that_cannot_remember_ends_before_it_begins(text, tmp_path, changes, message):
