@@ -325,6 +325,8 @@ def test_a_file_is_a_task_too(tmp_path):
     5,
     6,
   )
+  with pytest.raises(ValueError, match=r'task\.shortest must be at least 1 word .* but got 0'):
+    make(data=f'file:{tmp_path}', shortest=0, eval_factors=())
   with pytest.raises(ValueError, match='has no answers of length 9; it has 1 to 6'):
     make(data=f'file:{tmp_path}', longest=3, eval_factors=(1, 3))
 

@@ -223,6 +223,7 @@ WRONG = [
   ({'memory': 0, 'eval_segment': 4}, 'need a task.memory of 1 or more'),
   ({'memory': 0, 'eval_lengths': (4,)}, 'need a task.memory of 1 or more'),
   ({'memory': 0, 'eval_scheme': 'rope'}, 'need a task.memory of 1 or more'),
+  ({'eval_scheme': ''}, "A scheme must read like .* but got ''"),
   ({'eval_lengths': (8, 4)}, r'must be positive and rise, but got \(8, 4\)'),
   ({'eval_segment': 0}, 'at least 1 token, but got 0'),
   ({'eval_window': True}, 'eval_window is False'),

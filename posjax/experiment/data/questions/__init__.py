@@ -208,7 +208,7 @@ def from_file(
   shortest = 1 if shortest is None else shortest
   if shortest < 1:
     raise ValueError(
-      f'An answer has at least 1 word, so task.shortest must be that, but is {shortest}.'
+      f'task.shortest must be at least 1 word for answers of a file, but got {shortest}.'
     )
   data = pairs_of.read(path)
   there = data.lengths()
