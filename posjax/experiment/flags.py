@@ -55,10 +55,11 @@ def parse(argv: list[str], default: Path) -> list[str]:
     path = _config_path(argv[1:])
     known = load(str(default) if path is None else path)
     _check_keys(argv[1:], known)
-    config_flags.DEFINE_config_file('config', str(default), lock_config=True)
+    argv = _last_config(argv)
+    config_flags.DEFINE_config_file('config', str(default), lock_config=True, sys_argv=argv)
     rest = flags.FLAGS(argv)
     if len(rest) > 1:
-      raise BadFlag(f'every argument must be a flag, but got {rest[1]!r}.')
+      raise BadFlag(f'after {program} come flags alone, as --workdir=FOLDER, but got {rest[1]!r}.')
     return rest
   except BadFile as error:
     _end(program, sentence(error), 1)
@@ -94,7 +95,7 @@ def load(path: str) -> ConfigDict:
   except BadFile:
     raise
   except (Exception, SystemExit) as error:
-    raise BadFile(f'{_place(error, name)}: {_reason(error)}') from error
+    raise BadFile(_stopped(f'{_place(error, name)}: {_reason(error)}')) from error
   if not isinstance(config, ConfigDict):
     got = type(config).__name__
     raise BadFile(f'{name}: get_config() must return a ConfigDict, but it returned {got}.')
@@ -120,14 +121,31 @@ def _place(error: BaseException, name: str) -> str:
 
 
 def _config_path(argv: list[str]) -> str | None:
-  """The value of --config; None where it is not given."""
-  found = None
-  for i, argument in enumerate(argv):
-    if argument == '--':
-      break
-    if match := re.fullmatch(r'--?config(?:=(.*))?', argument, re.DOTALL):
-      found = match[1] if match[1] is not None else next(iter(argv[i + 1 : i + 2]), '')
-  return found
+  """The value of the last --config, as of any flag; None where it is not given."""
+  given = [argv[place] for place in _configs(argv)]
+  if not given:
+    return None
+  flag, *value = given[-1]
+  return value[0] if value else flag.partition('=')[2]
+
+
+def _last_config(argv: list[str]) -> list[str]:
+  """A command line with the last --config alone, before the keys of it that are set."""
+  program, *given = argv
+  places = _configs(given)
+  last = [word for place in places[-1:] for word in given[place]]
+  for place in reversed(places):
+    del given[place]
+  return [program, *last, *given]
+
+
+def _configs(argv: list[str]) -> list[slice]:
+  """Where each --config stands in a command line, with its value."""
+  end = argv.index('--') if '--' in argv else len(argv)
+  whole = [i for i in range(end) if re.match(r'--?config=', argv[i])]
+  parted = [i for i in range(end) if argv[i] in ('-config', '--config')]
+  places = {**{i: slice(i, i + 1) for i in whole}, **{i: slice(i, i + 2) for i in parted}}
+  return [places[i] for i in sorted(places)]
 
 
 def _overridden(argv: list[str]) -> Iterator[str]:
@@ -166,7 +184,12 @@ def _told(message: str) -> str:
   if match and match[1] in flags.FLAGS:
     form = FORMS.get(flags.FLAGS[match[1]].flag_type(), 'a tuple, such as (1, 2)')
     return f'--{match[1]} must be {form}, but got {match[2]!r}.'
-  return message.removeprefix('ERROR:: ')
+  return _stopped(message.removeprefix('ERROR:: '))
+
+
+def _stopped(message: str) -> str:
+  """A sentence with its full stop."""
+  return message if message.endswith(('.', '?', '!')) else f'{message}.'
 
 
 def _end(program: str, message: str, status: int) -> NoReturn:

@@ -105,7 +105,8 @@ def make_step(
   """
 
   def loss_of(params, rest, past, batch, key):
-    model = nnx.merge(graph, params, rest)
+    # Variables are made anew here: statistics may change only where they were made, by Flax's rule.
+    model = nnx.merge(graph, params, jax.tree.map(lambda leaf: leaf, rest))
     ids_key, train_key = jax.random.split(key)
     loss, past = task.loss(model, batch, past, ids_key, train_key)
     return loss, (nnx.state(model, nnx.Not(nnx.Param)), past)

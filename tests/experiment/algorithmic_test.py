@@ -1,5 +1,6 @@
 """Algorithmic tasks: both forms, unseen lengths, whose words are judged, and what is refused."""
 
+import functools
 import itertools
 
 import jax
@@ -19,6 +20,7 @@ from posjax.experiment.tasks.algorithmic import Sizes, continued
 from tests.experiment import judged
 from train import train
 
+slow = functools.partial(pytest.param, marks=pytest.mark.slow)
 MODEL = {'num_layers': 1, 'width': 16, 'num_heads': 2, 'causal': True}
 ENCODER = {**MODEL, 'causal': False}
 
@@ -149,8 +151,16 @@ def test_the_greedy_evaluation_is_of_what_the_decoder_says_by_itself(lengths):
   assert score.counted == 16
 
 
-@pytest.mark.parametrize('scheme', ['rope', 'randomized(max_length=128)+rope'])
-@pytest.mark.parametrize('model', [MODEL, ENCODER], ids=['decoder', 'encoder'])
+@pytest.mark.parametrize(
+  ('scheme', 'model'),
+  [
+    ('rope', MODEL),
+    slow('rope', ENCODER),
+    slow('randomized(max_length=128)+rope', MODEL),
+    ('randomized(max_length=128)+rope', ENCODER),
+  ],
+  ids=['decoder', 'encoder', 'decoder-randomized', 'encoder-randomized'],
+)
 def test_padding_rows_to_few_widths_changes_no_score(scheme, model):
   exact = make(model, scheme, data='synthetic:binary_addition')
   padded = make(
@@ -268,7 +278,7 @@ def test_what_does_not_fit_is_refused_in_one_sentence(changes, message, unchecke
   [
     (algorithmic_paper.get_config(), 12, 768, True, range(20, 41)),
     (chomsky.get_config(), 3, 64, False, range(10, 31)),
-    (chomsky_paper.get_config(), 5, 64, False, range(40, 501)),
+    slow(chomsky_paper.get_config(), 5, 64, False, range(40, 501)),
   ],
 )
 def test_configs_build_their_tasks(config, layers, width, causal, lengths):
@@ -315,6 +325,8 @@ def test_a_file_is_a_task_too(tmp_path):
     5,
     6,
   )
+  with pytest.raises(ValueError, match=r'task\.shortest must be at least 1 word .* but got 0'):
+    make(data=f'file:{tmp_path}', shortest=0, eval_factors=())
   with pytest.raises(ValueError, match='has no answers of length 9; it has 1 to 6'):
     make(data=f'file:{tmp_path}', longest=3, eval_factors=(1, 3))
 

@@ -142,8 +142,11 @@ def test_a_folder_without_the_metric_is_told(tmp_path):
 
 
 WRONG = [
-  ({'use': 'lst'}, r"Unknown checkpoint\.use 'lst'; did you mean 'last'\? There are: last, best"),
-  ({'keep': 0}, r'checkpoint\.keep must be at least 1, but got 0'),
+  (
+    {'use': 'lst'},
+    r"checkpoint\.use must be one of 'last', 'best', 'mean', but got 'lst'; did you mean 'last'\?",
+  ),
+  ({'keep': 0}, r'checkpoint\.keep must be a whole number of at least 1 .* but got 0'),
   ({'metric': 'loss'}, r"metric is for checkpoint\.use='best', but got 'loss' with 'last'"),
   ({'mean_of': 2}, r"mean_of is for checkpoint\.use='mean', but got 2 with 'last'"),
   ({'use': 'best', 'metric': 'los'}, r"Unknown checkpoint\.metric 'los'; did you mean 'loss'"),
@@ -173,7 +176,8 @@ def test_the_best_checkpoint_needs_an_evaluation_during_training():
 def test_a_misspelt_key_is_refused(tmp_path):
   config = small()
   config.checkpoint.kep = 3
-  with pytest.raises(TypeError, match='kep'):
+  told = r"The config has no key 'checkpoint\.kep'; did you mean 'checkpoint\.keep'\?"
+  with pytest.raises(ValueError, match=told):
     setup(config, tmp_path / 'run')
 
 

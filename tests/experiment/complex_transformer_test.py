@@ -73,20 +73,23 @@ def test_phases_count_from_the_start_of_each_segment_and_what_is_remembered_keep
 
 def test_attention_is_that_of_the_paper_on_the_four_terms():
   """|(q + u) . conj(k) + (q + v) . W_R R| / sqrt(D), pair by pair in complex128."""
+  scheme, dims = posjax.get(ORDER), Dims(6, 2, 3, 2, vocab=V)
   options = {'causal': True, 'model_places': True, 'rngs': nnx.Rngs(1)}
-  layer = Attention(6, 2, posjax.get(ORDER), **options)
+  layer = Attention(6, 2, scheme, model_params=False, **options)
   parts = jax.random.normal(jax.random.key(1), (2, 1, 5, 6))
   z = jax.lax.complex(*parts)
-  layer.model_params['0']['u'][...] *= 50  # as large as the rest
-  layer.model_params['0']['v'][...] *= 50
+  shared = scheme.init_model(jax.random.key(2), dims)
+  of = {name: 50 * shared[0][name] for name in 'uv'}  # as large as the rest
+  shared = ({**shared[0], **of}, *shared[1:])
   layer.scheme_params['0']['w_r'][...] *= 50
-  out = layer(z[:, 2:], jnp.arange(2, 5), past=Tokens(z[:, :2], jnp.arange(2)))
+  past = Tokens(z[:, :2], jnp.arange(2))
+  out = layer(z[:, 2:], jnp.arange(2, 5), past=past, model_params=shared)
 
   kernel = lambda name: sum(
     unit * np.asarray(getattr(getattr(layer, name), part).kernel[...], np.float64)
     for unit, part in ((1, 'real'), (1j, 'imag'))
   )
-  of = {name: np.asarray(layer.model_params['0'][name][...], np.float64) for name in 'uv'}
+  of = {name: np.asarray(array, np.float64) for name, array in of.items()}
   w_r = np.asarray(layer.scheme_params['0']['w_r'][...], np.float64)
   x = np.asarray(z[0], np.complex128)
   q, k, v = (np.einsum('tm,mhd->thd', x, kernel(name)) for name in ('query', 'key', 'value'))

@@ -57,7 +57,9 @@ def test_a_config_file_with_an_error_is_told_with_its_line(ended, tmp_path):
     assert status == 1
     assert said.startswith(str(path))
     assert message in said, said
+    assert said.endswith(('.', '?'))
   assert ended('--config=')[1].endswith("with a function get_config, but got ''.")
+  assert ended('--config=a.py', '--config', 'b.py')[1].endswith("but got 'b.py'.")  # the last one
 
 
 @pytest.mark.filterwarnings('ignore:the load_module')  # ml_collections' own
@@ -71,7 +73,10 @@ def test_a_command_line_that_cannot_be_read_is_told_with_status_2(ended):
     ('--config.task.eval_factors=(1,',): 'must be a tuple, such as (1, 2), but got',
     ('--confg=x',): 'There is no flag --confg; did you mean --config?',
     ('--workdir',): 'Missing value for flag --workdir',
-    ('extra',): "every argument must be a flag, but got 'extra'.",
+    ('extra',): "after train.py come flags alone, as --workdir=FOLDER, but got 'extra'.",
+    (f'--config={DEFAULT}', '--config', str(DEFAULT), 'extra'): "but got 'extra'.",
+    ('--config.steps=3', f'--config={DEFAULT}', 'extra'): "but got 'extra'.",
+    ('--', '--config=b.py'): "as --workdir=FOLDER, but got '--config=b.py'.",
   }.items():
     status, said = ended(*arguments)
     assert status == 2

@@ -223,6 +223,7 @@ WRONG = [
   ({'memory': 0, 'eval_segment': 4}, 'need a task.memory of 1 or more'),
   ({'memory': 0, 'eval_lengths': (4,)}, 'need a task.memory of 1 or more'),
   ({'memory': 0, 'eval_scheme': 'rope'}, 'need a task.memory of 1 or more'),
+  ({'eval_scheme': ''}, "A scheme must read like .* but got ''"),
   ({'eval_lengths': (8, 4)}, r'must be positive and rise, but got \(8, 4\)'),
   ({'eval_segment': 0}, 'at least 1 token, but got 0'),
   ({'eval_window': True}, 'eval_window is False'),
@@ -245,7 +246,7 @@ def test_what_a_memory_cannot_be_is_refused(text, changes, message):
     ({'scheme': 'learned(max_length=23)'}, 'streams hold positions beyond a table'),
     ({'scheme': 'shifted+sinusoidal'}, 'draws ids at random and adds them to the embeddings'),
     ({'model.norm': 'BatchNorm'}, 'Batch norm cannot norm what is remembered'),
-    ({'model.causal': False}, 'Only a causal model'),
+    ({'model.causal': False}, r'must be causal, .* but got model\.causal=False'),
   ],
 )
 def test_a_run_that_cannot_remember_ends_before_it_begins(text, tmp_path, changes, message):

@@ -1,11 +1,16 @@
 """What train.py refuses: in one sentence, and before anything is written."""
 
+import functools
+
 import pytest
 from flax import nnx
 
-from posjax.experiment import checkpoint
+from posjax.experiment import checkpoint, report
+from tests.experiment.faults import POINTS, contents, line
 from tests.experiment.runs import small, start
 from train import setup, train
+
+slow = functools.partial(pytest.param, marks=pytest.mark.slow)
 
 WRONG = [
   ({'scheme': 'ropee'}, ValueError, "Unknown scheme 'ropee'; did you mean 'rope'"),
@@ -82,18 +87,26 @@ def test_checkpoints_of_an_earlier_versions_model_are_refused_before_training(tm
     setup(config, tmp_path)
 
 
-def test_how_a_grid_is_reported_does_not_make_another_run(tmp_path):
-  config = small(steps=3)
-  train(config, tmp_path)
-  setup(small(**{'steps': 3, 'compare.quality': 'tokens'}), tmp_path)
+@pytest.fixture(scope='module')
+def trained(tmp_path_factory):
+  """The folder of a run of a toy task that is over, and its points."""
+  folder = tmp_path_factory.mktemp('trained')
+  (folder / 'points.txt').write_text(POINTS)
+  with pytest.MonkeyPatch.context() as patch:
+    patch.setattr(report, 'draw', lambda *arguments: None)
+    train(line(folder / 'points.txt'), folder / 'run')
+  return folder
 
 
-def test_a_folder_of_another_run_is_refused_and_kept(tmp_path):
-  train(small(steps=3), tmp_path)
-  kept = (tmp_path / 'metrics.jsonl').read_bytes()
+def test_how_a_grid_is_reported_does_not_make_another_run(trained):
+  setup(line(trained / 'points.txt', **{'compare.quality': 'tokens'}), trained / 'run')
+
+
+def test_a_folder_of_another_run_is_refused_and_kept(trained):
+  before = contents(trained / 'run')
   with pytest.raises(ValueError, match='holds a run with another scheme, steps'):
-    train(small(steps=4, scheme='rope'), tmp_path)
-  assert (tmp_path / 'metrics.jsonl').read_bytes() == kept
+    train(line(trained / 'points.txt', steps=7, scheme='rope'), trained / 'run')
+  assert contents(trained / 'run') == before
 
 
 def test_a_loss_that_is_no_number_stops_the_run(tmp_path):
@@ -106,8 +119,8 @@ def test_a_loss_that_is_no_number_stops_the_run(tmp_path):
   ('flag', 'status', 'message'),
   [
     ('--config.schme=rope', 2, "The config has no key 'schme'; did you mean 'scheme'?"),
-    ('--config.steps=many', 2, "--config.steps must be a whole number, but got 'many'."),
-    ('--config=configs/nowhere.py', 1, "but got 'configs/nowhere.py'."),
+    slow('--config.steps=many', 2, "--config.steps must be a whole number, but got 'many'."),
+    slow('--config=configs/nowhere.py', 1, "but got 'configs/nowhere.py'."),
     ('--config.scheme=ropee', 1, "did you mean 'rope'"),
   ],
 )

@@ -135,7 +135,8 @@ def test_numbers_are_complex_where_the_scheme_makes_them_so():
     ('none', {'encoder': 'cnn', 'filters': 3}, 'options of encoders are .* but got filters'),
     ('none', {'encoder': 'cnn', 'bidirectional': True}, "bidirectional is for .* is 'cnn'"),
     ('none', {'encoder': 'cnn', 'kernel_sizes': ()}, r'kernel_sizes must be .* got \(\)'),
-    ('none', {'encoder': 'lstm', 'pooling': 'sum'}, "pooling must be .* but got 'sum'"),
+    ('none', {'encoder': 'lstm', 'pooling': 'sum'}, "pooling must be one of 'mean', .* got 'sum'"),
+    ('none', {'encoder': 'lstm', 'pooling': 'men'}, r"but got 'men'; did you mean 'mean'\?"),
     ('none', {'encoder': 'lstm', 'num_layers': 0}, 'num_layers must be at least 1, but got 0'),
     ('none', {'encoder': 'fasttext', 'activation': 'x'}, "name in jax.nn, but got 'x'"),
     ('rope', {'encoder': 'lstm'}, "'lstm' has no attention, and would lose .* in query, key"),
@@ -145,7 +146,7 @@ def test_numbers_are_complex_where_the_scheme_makes_them_so():
     ('complex_order|complex_order', {'encoder': 'transformer'}, 'pattern of 2 layers must divide'),
   ],
 )
-def test_what_does_not_fit_is_an_error(scheme, changes, message):
+def test_what_does_not_fit_is_an_error(scheme, changes, message, unchecked):
   with pytest.raises(ValueError, match=message):
     classifier(scheme, **changes)
 

@@ -24,7 +24,7 @@ from ml_collections import ConfigDict
 
 import posjax
 from configs import default
-from posjax.experiment import ask, interrupt, run, tasks
+from posjax.experiment import ask, interrupt, report, run, tasks
 from posjax.experiment.compare import page, plots, results
 from posjax.experiment.compare.cell import run_cell
 from posjax.experiment.compare.grid import cells
@@ -104,6 +104,7 @@ def test_a_task_from_outside_trains_and_resumes_to_the_same_losses_and_scores(
     yield lambda: next(calls) == 37
 
   monkeypatch.setattr(run, 'interrupts', stopping)
+  monkeypatch.setattr(report, 'draw', lambda *arguments: None)
   assert run.train(config(name), tmp_path / 'again') is None
   monkeypatch.setattr(run, 'interrupts', interrupt.interrupts)
   resumed = run.train(config(name), tmp_path / 'again')
@@ -219,7 +220,10 @@ def test_without_pictures_plot_is_refused_in_one_sentence(trained, tmp_path, mon
 
 
 @BOTH
-def test_a_task_from_outside_is_compared_by_its_own_metrics(name, outside, tmp_path, capsys):
+def test_a_task_from_outside_is_compared_by_its_own_metrics(
+  name, outside, tmp_path, capsys, monkeypatch
+):
+  monkeypatch.setattr(report, 'draw', lambda *arguments: None)
   plain = config(name, steps=30, eval_every=20)
   with plain.unlocked():
     del plain['compare']

@@ -210,7 +210,10 @@ def test_an_encoder_decoder_is_causal_in_its_target():
   [
     ({'num_heads': 3}, 'num_heads must divide the width 16, but got 3'),
     ({'num_layers': 3}, 'pattern of 2 layers must divide num_layers, but got 3'),
-    ({'norm': 'LayerNrom'}, "norm must be a name in .*, but got 'LayerNrom'"),
+    (
+      {'norm': 'LayerNrom'},
+      r"norm must be one of .*, but got 'LayerNrom'; did you mean 'LayerNorm'\?",
+    ),
     ({'activation': 'gleu'}, "activation must be a name in jax.nn, but got 'gleu'"),
     ({'window': (1, 2, 3)}, 'equally long, but got 2 and 3'),
   ],

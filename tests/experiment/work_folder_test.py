@@ -179,7 +179,7 @@ def test_json_of_another_form_is_refused(folder, config):
   refused(config, folder, ValueError, 'with its sections as dictionaries, but one of them is none')
   (folder / 'config.json').write_text(json.dumps({**whole, 'seed': None}))
   refused(config, folder, ValueError, 'holds a run with another seed')
-  with pytest.raises(ValueError, match='whose seed is of type int, but has None'):
+  with pytest.raises(ValueError, match=r'config\.json: seed must be .* but got None'):
     trained.read_config(folder)
   (folder / 'config.json').write_text(json.dumps(whole))
   (folder / 'data.json').write_text('{"seen": [3]}')
@@ -251,9 +251,8 @@ def test_steps_that_are_reached_make_a_report_and_change_nothing_else(
 
 
 def test_other_steps_that_are_not_reached_are_another_run(folder, stopped):
-  for steps in (7, 0):
-    config = line(stopped.parent / 'points.txt', steps=steps)
-    refused(config, folder, ValueError, 'holds a run with another steps')
+  for steps, told in {7: 'holds a run with another steps', 0: 'steps must be .* but got 0'}.items():
+    refused(line(stopped.parent / 'points.txt', steps=steps), folder, ValueError, told)
 
 
 # A folder that becomes unwritable.

@@ -10,9 +10,31 @@ A line describes its evaluations, so that it can be read without the task that m
 """
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, get_args, get_origin
 
 Line = Mapping[str, Any]
+
+_METRIC = {'unit': str, 'higher': bool, 'best': float | None, 'scale': float}
+_EVALUATION = {'role': str, 'length': int | None, 'metrics': dict[str, _METRIC]}
+# What a line holds, by name: a type, or an object with these names, or one whose values are alike.
+_FORM = {
+  'id': str,
+  'scheme': str,
+  'axes': dict,
+  'seed': int,
+  'facts': dict,
+  'unit': str,
+  'evaluations': dict[str, _EVALUATION],
+  'scores': dict[str, {'counted': int, 'why': str}],
+  'untrained': dict[str, float | None],
+  'curve': list[tuple[float, float | None]],
+  'parameters': int,
+  'step_bytes': int,
+  'tokens_per_second': float,
+  'seconds': float,
+  'device': str,
+  'versions': dict,
+}
 
 
 def current(line: dict[str, Any]) -> dict[str, Any]:
@@ -46,6 +68,69 @@ def current(line: dict[str, Any]) -> dict[str, Any]:
   kept = {name: value for name, value in line.items() if name != 'exact'}
   untrained = {} if line['untrained'] is None else {'loss': line['untrained']}
   return {**kept, 'untrained': untrained, 'evaluations': evaluations, 'scores': scores}
+
+
+def check(line: Line) -> None:
+  """Raises ValueError, with the name, if a line of a run that ended well has another form.
+
+  Args:
+    line: as of `current`.
+  """
+  _check(_FORM, line, '')
+  evaluations, scores = line['evaluations'], line['scores']
+  if not evaluations or set(evaluations) != set(scores):
+    raise ValueError(
+      f'scores must be of the evaluations {", ".join(evaluations) or "(there are none)"}, but are '
+      f'of {", ".join(scores) or "none"}'
+    )
+  for name, each in scores.items():
+    if not evaluations[name]['metrics']:
+      raise ValueError(f'evaluations/{name}/metrics must have a metric, but has none')
+    for metric in each.keys() & evaluations[name]['metrics'].keys():
+      _check(float | None, each[metric], f'scores/{name}/{metric}')
+
+
+def _check(form: Any, value: Any, place: str) -> None:
+  """Compares a value with a part of `_FORM`, and each part of it in turn."""
+  origin, parts = get_origin(form), get_args(form)
+  kind = dict if isinstance(form, dict) else origin if origin in (dict, list, tuple) else form
+  # JSON has lists where Python has tuples, and numbers that end in no point are `float` as well.
+  kind = {tuple: list, float: int | float, float | None: int | float | None}.get(kind, kind)
+  if not isinstance(value, kind):
+    raise ValueError(f'{place or "it"} must be {_WORDS[kind]}, but is {_shown(value)}')
+  if isinstance(form, dict):
+    for name, part in form.items():
+      if name not in value:
+        raise ValueError(f'{place or "it"} must have {name!r}, but has not')
+      _check(part, value[name], f'{place}/{name}'.lstrip('/'))
+  elif origin is dict:
+    for name, part in value.items():
+      _check(parts[1], part, f'{place}/{name}')
+  elif origin is list:
+    for i, part in enumerate(value):
+      _check(parts[0], part, f'{place}/{i}')
+  elif origin is tuple:
+    if len(value) != len(parts):
+      raise ValueError(f'{place} must have {len(parts)} parts, but has {len(value)}')
+    for i, part in enumerate(parts):
+      _check(part, value[i], f'{place}/{i}')
+
+
+def _shown(value: Any) -> str:
+  text = repr(value)
+  return text if len(text) <= 40 else f'{text[:40]}..'
+
+
+_WORDS: Mapping[Any, str] = {
+  str: 'a text',
+  bool: 'true or false',
+  int: 'a whole number',
+  int | None: 'a whole number or null',
+  int | float: 'a number',
+  int | float | None: 'a number or null',
+  dict: 'an object',
+  list: 'a list',
+}
 
 
 def _at(length: int) -> tuple[str, int]:

@@ -1,12 +1,13 @@
 """results.jsonl: a line for each cell that ended, written whole or not at all, by one process."""
 
+import contextlib
 import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from posjax.experiment import record
-from posjax.experiment.compare.lines import current
+from posjax.experiment.compare.lines import check, current
 from posjax.experiment.locks import FULL, Busy, lock
 
 __all__ = ['FULL', 'Busy', 'append', 'lock', 'read']
@@ -22,18 +23,36 @@ def read(folder: Path) -> dict[str, dict[str, Any]]:
   """
   found = {}
   for path in sorted(folder.glob('results*.jsonl')):
-    for number, line in enumerate(path.read_text().split('\n')[:-1], start=1):
-      try:
-        row = json.loads(line)
-        name, failed = row['id'], 'error' in row
-      except (ValueError, KeyError, TypeError):
-        raise ValueError(
-          f'{path}, line {number}, must be the JSON of a run, but is {line[:40]!r}; take the line '
-          'out to have it run again.'
-        ) from None
-      if not failed or 'error' in found.get(name, row):
-        found[name] = current(row)
+    for number, line in enumerate(path.read_bytes().split(b'\n')[:-1], start=1):
+      row = _row(path, number, line)
+      name = row['id']
+      if 'error' not in row or 'error' in found.get(name, row):
+        found[name] = row
   return found
+
+
+def _row(path: Path, number: int, line: bytes) -> dict[str, Any]:
+  place = f'{path}, line {number},'
+  row = None
+  with contextlib.suppress(ValueError, RecursionError):
+    row = json.loads(line)
+  if not isinstance(row, dict) or not isinstance(row.get('id'), str):
+    raise ValueError(
+      f'{place} must be the JSON of a run, but is {line[:40].decode(errors="replace")!r}; take the '
+      'line out to have it run again.'
+    )
+  if 'scores' not in row:
+    return row
+  try:
+    row = current(row)
+    check(row)
+  except (AttributeError, IndexError, KeyError, TypeError):  # of a line of an earlier version
+    why = 'it must be what a run of an earlier version wrote, but is not'
+  except ValueError as error:
+    why = str(error)
+  else:
+    return row
+  raise ValueError(f'{place} cannot be read: {why}; take the line out to have it run again.')
 
 
 def append(path: Path, row: Mapping[str, Any]) -> None:

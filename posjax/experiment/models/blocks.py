@@ -292,7 +292,8 @@ class Stack(nnx.Module):
     x, (statistics, after) = jax.lax.scan(
       body, embedded.x, (state, keys, caches, inputs), unroll=min(self.unroll, self.repeats)
     )
-    nnx.update(self.periods, statistics)
+    if train_key is not None:  # a scan over tokens may not change a model that it did not make
+      nnx.update(self.periods, statistics)
     x = x if self.norm is None else normalize(self.norm, x, segments, train_key)
     return x, after or None
 

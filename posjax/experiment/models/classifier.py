@@ -6,7 +6,7 @@ side by side.
 """
 
 from collections.abc import Sequence
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 import jax
 import numpy as np
@@ -54,7 +54,7 @@ class Classifier(nnx.Module):
     encoder: Annotated[str, OneOf(encoders.names)],
     width: Count,
     num_heads: Count = 1,
-    pooling: Literal['mean', 'max', 'last'] = 'mean',
+    pooling: pool.Pooling = 'mean',
     dropout_rate: Share = 0.0,
     vectors: np.ndarray | None = None,
     rngs: nnx.Rngs,

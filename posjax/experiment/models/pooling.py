@@ -4,15 +4,17 @@ B batch, T tokens, N features. A mask is True where a token counts, and False in
 values make no difference; a row in which nothing counts gives 0.
 """
 
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Inexact
 
+from posjax.experiment.checks import check_value
 from posjax.experiment.models.complex_layers import apart
 
 Rows = Inexact[Array, 'B T N']
 Mask = Bool[Array, 'B T']
+Pooling = Literal['mean', 'max', 'last']
 
 
 class Group(NamedTuple):
@@ -121,6 +123,5 @@ def check(name: str) -> str:
   Raises:
     ValueError: if it is none.
   """
-  if name not in POOLINGS:
-    raise ValueError(f'pooling must be one of {", ".join(POOLINGS)}, but got {name!r}.')
+  check_value('model.pooling', Pooling, name)
   return name

@@ -106,7 +106,7 @@ def task(
       'eval_window compares with a sliding window, so model.window must be None, but got '
       f'{model["window"]}.'
     )
-  other = posjax.get(eval_scheme) if eval_scheme else None
+  other = None if eval_scheme is None else posjax.get(eval_scheme)
   settings = recurrence.Settings(memory, eval_segment, other)
   recurrence.check(settings, model, eval_window, eval_lengths)
   lengths = tuple(eval_lengths) or evaluation_lengths(length, eval_factors)

@@ -10,12 +10,13 @@ import time
 import pytest
 
 from posjax.experiment.compare import results
+from tests.experiment.compare import made
 
 
 def test_a_line_is_added_after_what_was_there(tmp_path):
   path = tmp_path / 'results.jsonl'
   for name in 'abc':
-    results.append(path, {'id': name, 'scores': []})
+    results.append(path, {'id': name, 'n': 1})
   assert [json.loads(line)['id'] for line in path.read_text().splitlines()] == ['a', 'b', 'c']
   assert list(results.read(tmp_path)) == ['a', 'b', 'c']
 
@@ -44,10 +45,63 @@ def test_several_hosts_write_files_of_their_own_that_are_read_together(tmp_path)
   assert list(results.read(tmp_path)) == ['from 0', 'from 1']
 
 
-@pytest.mark.parametrize('line', ['{"id": ', 'nothing', '{"name": 1}', '[1]'])
+@pytest.mark.parametrize(
+  'line', ['{"id": ', 'nothing', '{"name": 1}', '[1]', '{"id": []}', '[' * 9999, 'caf\udce9']
+)
 def test_a_whole_line_that_is_no_result_is_told_with_its_place(tmp_path, line):
-  (tmp_path / 'results.jsonl').write_text('{"id": "a"}\n' + line + '\n')
+  (tmp_path / 'results.jsonl').write_text('{"id": "a"}\n' + line + '\n', errors='surrogateescape')
   with pytest.raises(ValueError, match=r'results\.jsonl, line 2, must be the JSON of a run'):
+    results.read(tmp_path)
+
+
+WRONG = [
+  (('scores',), None, r'scores must be an object, but is None'),
+  (('scores',), {}, 'scores must be of the evaluations length 8, length 16, but are of none'),
+  (('scores', 'length 8'), 3, 'scores/length 8 must be an object, but is 3'),
+  (
+    ('scores', 'length 8', 'loss'),
+    'x',
+    "scores/length 8/loss must be a number or null, but is 'x'",
+  ),
+  (('scores', 'length 8', 'counted'), None, 'scores/length 8/counted must be a whole number'),
+  (('evaluations',), {}, r'must be of the evaluations \(there are none\), but are of length 8'),
+  (('evaluations', 'length 8', 'metrics'), {}, 'evaluations/length 8/metrics must have a metric'),
+  (
+    ('evaluations', 'length 8', 'metrics', 'loss', 'scale'),
+    [],
+    r'loss/scale must be a number, but',
+  ),
+  (('untrained',), [], r'untrained must be an object, but is \[\]'),
+  (('curve',), None, 'curve must be a list, but is None'),
+  (('curve',), [[1, 2.0], 'x'], "curve/1 must be a list, but is 'x'"),
+  (('curve',), [[1, 2.0, 3]], 'curve/0 must have 2 parts, but has 3'),
+  (('seconds',), 'long', "seconds must be a number, but is 'long'"),
+  (('exact',), True, 'it must be what a run of an earlier version wrote, but is not'),
+]
+
+
+@pytest.mark.parametrize(('names', 'value', 'message'), WRONG)
+def test_a_part_of_a_result_that_has_another_form_is_named(tmp_path, names, value, message):
+  row = {
+    'id': 'a',
+    'scheme': 'none',
+    'axes': {},
+    'seed': 0,
+    **made.result([2.0, None], exact=False),
+  }
+  row = json.loads(json.dumps(row))
+  path = tmp_path / 'results.jsonl'
+  results.append(path, row)
+  assert list(results.read(tmp_path)) == ['a']
+  *above, last = names
+  part = row
+  for name in above:
+    part = part[name]
+  part[last] = value
+  path.write_text(json.dumps(row) + '\n')
+  with pytest.raises(
+    ValueError, match=rf'line 1, cannot be read: .*{message}.*; take the line out'
+  ):
     results.read(tmp_path)
 
 

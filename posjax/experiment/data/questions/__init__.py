@@ -205,18 +205,23 @@ def from_file(
     ValueError: if a length that is asked for is not in the file, or nothing is left to learn from.
     FileNotFoundError: if there is no file.
   """
+  shortest = 1 if shortest is None else shortest
+  if shortest < 1:
+    raise ValueError(
+      f'task.shortest must be at least 1 word for answers of a file, but got {shortest}.'
+    )
   data = pairs_of.read(path)
   there = data.lengths()
   if not eval_factors and not eval_lengths:
     eval_lengths = (longest, *(length for length in there if length > longest))
   lengths = lengths_to_judge(longest, eval_factors, eval_lengths)
-  seen = [pair for pair in data.pairs if (shortest or 1) <= len(pair.answer) <= longest]
+  seen = [pair for pair in data.pairs if shortest <= len(pair.answer) <= longest]
   learned = [pair for pair in seen if not pair.held_out]
   by_length = {length: [p for p in data.pairs if len(p.answer) == length] for length in lengths}
   by_length[longest] = [pair for pair in seen if pair.held_out]
   missing = [length for length in lengths if not by_length[length]]
   if missing or not learned:
-    what = f'of length {missing[0]}' if missing else f'of lengths {shortest or 1} to {longest}'
+    what = f'of length {missing[0]}' if missing else f'of lengths {shortest} to {longest}'
     raise ValueError(f'{path} has no answers {what}; it has {there[0]} to {there[-1]}.')
 
   def framed(pair, width):
@@ -239,7 +244,7 @@ def from_file(
     return [{name: np.stack([row[name] for row in b]) for name in blank} for b in batches]
 
   facts = {
-    'training lengths': f'{shortest or 1} to {longest}',
+    'training lengths': f'{shortest} to {longest}',
     'questions': f'{len(learned):,} to learn from',
     'sha256': data.sha256,
   }
