@@ -130,7 +130,8 @@ def test_beyond_a_learned_table_there_is_a_word_and_no_crash(tmp_path, capsys):
   assert [row['why'] for row in rows.values()] == ['', 'beyond its table']
 
 
-def test_ids_that_a_scheme_refuses_are_reported_at_their_length(tmp_path, capsys):
+def test_ids_that_a_scheme_refuses_are_reported_at_their_length(tmp_path, capsys, monkeypatch):
+  monkeypatch.setattr(report, 'draw', lambda *arguments: None)
   result = train(small(scheme='randomized(max_length=64)+rope', steps=3), tmp_path)
   assert [bool(score.why) for score in result.scores.values()] == [False, True]
   assert 'may need more than the 64' in result.scores['length 128'].why

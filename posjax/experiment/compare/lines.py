@@ -10,24 +10,26 @@ A line describes its evaluations, so that it can be read without the task that m
 """
 
 from collections.abc import Mapping
-from typing import Any, get_args, get_origin
+from typing import Any
 
 Line = Mapping[str, Any]
 
-_METRIC = {'unit': str, 'higher': bool, 'best': float | None, 'scale': float}
-_EVALUATION = {'role': str, 'length': int | None, 'metrics': dict[str, _METRIC]}
-# What a line holds, by name: a type, or an object with these names, or one whose values are alike.
-_FORM = {
+_EACH = '*'  # every name of an object
+_METRIC: Mapping[str, Any] = {'unit': str, 'higher': bool, 'best': float | None, 'scale': float}
+_EVALUATION = {'role': str, 'length': int | None, 'metrics': {_EACH: _METRIC}}
+# What a line holds, by name: a type, an object with these names, a list of one form, or a list of
+# parts that have a form each.
+_FORM: Mapping[str, Any] = {
   'id': str,
   'scheme': str,
   'axes': dict,
   'seed': int,
   'facts': dict,
   'unit': str,
-  'evaluations': dict[str, _EVALUATION],
-  'scores': dict[str, {'counted': int, 'why': str}],
-  'untrained': dict[str, float | None],
-  'curve': list[tuple[float, float | None]],
+  'evaluations': {_EACH: _EVALUATION},
+  'scores': {_EACH: {'counted': int, 'why': str}},
+  'untrained': {_EACH: float | None},
+  'curve': [(float, float | None)],
   'parameters': int,
   'step_bytes': int,
   'tokens_per_second': float,
@@ -92,27 +94,24 @@ def check(line: Line) -> None:
 
 def _check(form: Any, value: Any, place: str) -> None:
   """Compares a value with a part of `_FORM`, and each part of it in turn."""
-  origin, parts = get_origin(form), get_args(form)
-  kind = dict if isinstance(form, dict) else origin if origin in (dict, list, tuple) else form
-  # JSON has lists where Python has tuples, and numbers that end in no point are `float` as well.
-  kind = {tuple: list, float: int | float, float | None: int | float | None}.get(kind, kind)
+  kind = dict if isinstance(form, dict) else list if isinstance(form, list | tuple) else form
+  kind = _NUMBERS.get(kind, kind)
   if not isinstance(value, kind):
-    raise ValueError(f'{place or "it"} must be {_WORDS[kind]}, but is {_shown(value)}')
+    raise ValueError(f'{place} must be {_WORDS[kind]}, but is {_shown(value)}')
   if isinstance(form, dict):
-    for name, part in form.items():
-      if name not in value:
-        raise ValueError(f'{place or "it"} must have {name!r}, but has not')
+    forms = dict.fromkeys(value, form[_EACH]) if _EACH in form else form
+    missing = [name for name in forms if name not in value]
+    if missing:
+      raise ValueError(f'{place or "it"} must have {missing[0]!r}, but has not')
+    for name, part in forms.items():
       _check(part, value[name], f'{place}/{name}'.lstrip('/'))
-  elif origin is dict:
-    for name, part in value.items():
-      _check(parts[1], part, f'{place}/{name}')
-  elif origin is list:
+  elif isinstance(form, list):
     for i, part in enumerate(value):
-      _check(parts[0], part, f'{place}/{i}')
-  elif origin is tuple:
-    if len(value) != len(parts):
-      raise ValueError(f'{place} must have {len(parts)} parts, but has {len(value)}')
-    for i, part in enumerate(parts):
+      _check(form[0], part, f'{place}/{i}')
+  elif isinstance(form, tuple):
+    if len(value) != len(form):
+      raise ValueError(f'{place} must have {len(form)} parts, but has {len(value)}')
+    for i, part in enumerate(form):
       _check(part, value[i], f'{place}/{i}')
 
 
@@ -121,6 +120,8 @@ def _shown(value: Any) -> str:
   return text if len(text) <= 40 else f'{text[:40]}..'
 
 
+# A number of JSON that has no point is whole in Python.
+_NUMBERS: Mapping[Any, Any] = {float: int | float, float | None: int | float | None}
 _WORDS: Mapping[Any, str] = {
   str: 'a text',
   bool: 'true or false',
