@@ -8,13 +8,15 @@ on another number of them, attention adds up in another order, and losses differ
 """
 
 import functools
+import os
 import re
 import signal
 import sys
 from pathlib import Path
 
 if __name__ == '__main__':  # a Ctrl-C while JAX is being loaded ends in no traceback either
-  signal.signal(signal.SIGINT, lambda *_: sys.exit(130))
+  # No SystemExit, which a callback of JAX's would swallow.
+  signal.signal(signal.SIGINT, lambda *_: os._exit(130))
 
 from absl import app, flags, logging
 from ml_collections import ConfigDict, config_flags
