@@ -40,30 +40,30 @@ def remove(path: Path) -> None:
 @functools.cache
 def text() -> Path:
   """A file of words."""
-  path = scratch() / 'text.txt'
-  if not path.exists():
-    lines = [' '.join(WORDS[(i * j + j) % 10] for j in range(8)) for i in range(120)]
-    _write(path, '\n'.join(lines) + '\n')
-  return path
+  return _lines(
+    'text.txt', [' '.join(WORDS[(i * j + j) % 10] for j in range(8)) for i in range(120)]
+  )
 
 
 @functools.cache
 def pairs() -> Path:
   """A file of questions and answers."""
-  path = scratch() / 'pairs.tsv'
   lines = [f'{WORDS[i % 10]} {WORDS[i // 10 % 10]}\t{WORDS[i % 7]}' for i in range(100)]
   twice = [f'{WORDS[i % 10]} {WORDS[i // 10]}\t{WORDS[i % 7]} {WORDS[i % 5]}' for i in range(99)]
   lines += twice + [f'on {WORDS[i // 10]} {WORDS[i % 10]}\ta mat a mat' for i in range(40)]
-  if not path.exists():
-    _write(path, '\n'.join(lines) + '\n')
-  return path
+  return _lines('pairs.tsv', lines)
 
 
 @functools.cache
 def labels() -> Path:
   """A file of labels and texts."""
-  path = scratch() / 'labels.tsv'
   lines = [f'{"ab"[i % 2]}\t{WORDS[i % 10]} {WORDS[i // 10]} {WORDS[i % 3]}' for i in range(100)]
+  return _lines('labels.tsv', lines)
+
+
+def _lines(name: str, lines: list[str]) -> Path:
+  """The file of that name; it is written where another process has not done so."""
+  path = scratch() / name
   if not path.exists():
     _write(path, '\n'.join(lines) + '\n')
   return path
