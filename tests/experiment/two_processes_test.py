@@ -24,24 +24,30 @@ def free_port() -> int:
     return one.getsockname()[1]
 
 
-@pytest.mark.slow
-def test_two_processes_score_a_model_as_one_does(tmp_path):
-  """One device each; the last batch of rows is filled up, since rows are odd in number."""
-  port, files = str(free_port()), [tmp_path / f'{index}.json' for index in range(2)]
-  environment = {**os.environ, 'JAX_PLATFORMS': 'cpu', 'XLA_FLAGS': ''}
+def joined(module, paths):
+  """Runs a module as two processes of one JAX program, each with its path; what they print."""
+  port, environment = str(free_port()), {**os.environ, 'JAX_PLATFORMS': 'cpu', 'XLA_FLAGS': ''}
   processes = [
     subprocess.Popen(
-      [sys.executable, '-m', 'tests.experiment.one_of_two', str(index), port, str(file)],
+      [sys.executable, '-m', module, str(index), port, str(path)],
       cwd=ROOT,
       env=environment,
+      stdout=subprocess.PIPE,
       stderr=subprocess.PIPE,
       text=True,
     )
-    for index, file in enumerate(files)
+    for index, path in enumerate(paths)
   ]
-  for process in processes:
-    _, error = process.communicate(timeout=300)
-    assert process.returncode == 0, error
+  ended = [process.communicate(timeout=300) for process in processes]
+  assert [process.returncode for process in processes] == [0, 0], ended
+  return [output for output, _ in ended]
+
+
+@pytest.mark.slow
+def test_two_processes_score_a_model_as_one_does(tmp_path):
+  """One device each; the last batch of rows is filled up, since rows are odd in number."""
+  files = [tmp_path / f'{index}.json' for index in range(2)]
+  joined('tests.experiment.one_of_two', files)
   first, second = (json.loads(file.read_text()) for file in files)
   assert first == second
   assert first['devices'] == 2
@@ -99,24 +105,11 @@ def test_two_runs_on_one_folder_lose_no_row_and_the_second_says_one_sentence(tmp
 def test_the_processes_of_one_run_share_its_folder_and_write_it_once(tmp_path):
   """The run is stopped after its third step, and the same two processes go on with it."""
   (tmp_path / 'points.txt').write_text(POINTS)
-  port, environment = str(free_port()), {**os.environ, 'JAX_PLATFORMS': 'cpu', 'XLA_FLAGS': ''}
-  processes = [
-    subprocess.Popen(
-      [sys.executable, '-m', 'tests.experiment.run_of_two', str(index), port, str(tmp_path)],
-      cwd=ROOT,
-      env=environment,
-      stdout=subprocess.PIPE,
-      stderr=subprocess.PIPE,
-      text=True,
-    )
-    for index in range(2)
-  ]
-  ended = [process.communicate(timeout=200) for process in processes]
-  assert [process.returncode for process in processes] == [0, 0], ended
+  outputs = joined('tests.experiment.run_of_two', [tmp_path, tmp_path])
   text = (tmp_path / 'run' / 'metrics.jsonl').read_text()
   rows = [json.loads(line) for line in text.splitlines()]
   assert [row['step'] for row in rows if 'loss' in row] == [1, 2, 3, 4, 5, 6]
-  said = [json.loads(out.splitlines()[-1]) for out, _ in ended]
+  said = [json.loads(out.splitlines()[-1]) for out in outputs]
   assert said[0] == said[1]
   assert said[0]['stopped']
   assert said[0]['last'] == 6
