@@ -146,7 +146,8 @@ class Attention(nn.Module):
     model_params: Params | None = None,
     dropout_key: PRNGKey | None = None,
     deterministic: bool | None = None,
-  ) -> Inexact[Array, 'B T M']:
+    return_weights: bool = False,
+  ) -> Any:
     """Attends from `x` to itself, to `past` and itself, or to `x_kv`.
 
     Arguments as in `posjax.nnx.Attention`; without a `dropout_key`, the stream 'dropout' of
@@ -163,8 +164,9 @@ class Attention(nn.Module):
       mask=mask,
       sinks=self._sinks(),
       dropout_key=self._dropout_key(dropout_key, deterministic),
+      return_weights=return_weights,
     )
-    return self.out(out)
+    return layers.projected(self.out, out)
 
   @nn.nowrap
   def init_cache(
@@ -196,6 +198,40 @@ class Attention(nn.Module):
     new = Tokens(x, pos, segments)
     out, cache = layers.extend(layer, params, self._heads, new, cache, sinks=self._sinks())
     return self.out(out), cache
+
+  def memorize(
+    self,
+    x_kv: Num[Array, 'B S M'],
+    kv_pos: Ids,
+    *,
+    segments: Int[Array, '...'] | None = None,
+    order: Num[Array, '...'] | None = None,
+    model_params: Params | None = None,
+  ) -> Cache:
+    """The keys and values of `x_kv`, projected once for `read`; as in `posjax.nnx.Attention`."""
+    layer = self._layer()
+    params = parameters.merged(layer.scheme, self.own, self.shared, model_params)
+    project = lambda x: (self.key(x), self.value(x))
+    return layers.memorize(layer, params, project, Tokens(x_kv, kv_pos, segments, order))
+
+  def read(
+    self,
+    x: Num[Array, 'B T M'],
+    pos: Ids,
+    memory: Cache,
+    *,
+    segments: Int[Array, '...'] | None = None,
+    order: Num[Array, '...'] | None = None,
+    mask: Bool[Array, '...'] | None = None,
+    model_params: Params | None = None,
+    return_weights: bool = False,
+  ) -> Any:
+    """Attends to what `memorize` returned; as in `posjax.nnx.Attention`."""
+    layer = self._layer()
+    params = parameters.merged(layer.scheme, self.own, self.shared, model_params)
+    new, rest = Tokens(x, pos, segments, order), {'mask': mask, 'return_weights': return_weights}
+    out = layers.read(layer, params, self.query, new, memory, sinks=self._sinks(), **rest)
+    return layers.projected(self.out, out)
 
   @nn.nowrap
   def _layer(self):

@@ -178,7 +178,8 @@ class Attention(nnx.Module):
     model_params: Params | None = None,
     dropout_key: PRNGKey | None = None,
     deterministic: bool | None = None,
-  ) -> Inexact[Array, 'B T M']:
+    return_weights: bool = False,
+  ) -> Any:
     """Attends from `x` to itself, to `past` and itself, or to `x_kv`.
 
     Args:
@@ -196,9 +197,10 @@ class Attention(nnx.Module):
       model_params: what the scheme shares between layers, instead of the layer's own.
       dropout_key: draws the dropout, where the layer has a dropout rate.
       deterministic: whether nothing is dropped; by default as the layer's attribute says.
+      return_weights: whether to return the attention weights, too, as in `attend`.
 
     Returns:
-      The layer's output, before any residual.
+      The layer's output, before any residual; with `return_weights`, this and the weights.
 
     Raises:
       ValueError: if shapes do not fit, or an argument lacks what it needs: a dropout rate a key,
@@ -217,8 +219,9 @@ class Attention(nnx.Module):
       mask=mask,
       sinks=self._sinks(),
       dropout_key=arguments.chosen_key(self.layer.dropout_rate, dropout_key, deterministic),
+      return_weights=return_weights,
     )
-    return self.out(out)
+    return layers.projected(self.out, out)
 
   def set_view(self, deterministic: bool | None = None):
     """Sets whether calls drop nothing; `nnx.view` calls this."""
@@ -286,6 +289,90 @@ class Attention(nnx.Module):
     new, params = Tokens(x, pos, segments), self._params(model_params)
     out, cache = layers.extend(self.layer, params, self._heads, new, cache, sinks=self._sinks())
     return self.out(out), cache
+
+  def memorize(
+    self,
+    x_kv: Num[Array, 'B S M'],
+    kv_pos: Ids,
+    *,
+    segments: Int[Array, '...'] | None = None,
+    order: Num[Array, '...'] | None = None,
+    model_params: Params | None = None,
+  ) -> Cache:
+    """The keys and values of `x_kv`, projected once for many calls of `read`.
+
+    For cross-attention in decoding: an encoder's output is projected once for a whole sentence. The
+    layer need not be causal.
+
+    Args:
+      x_kv: what will be asked.
+      kv_pos: its ids, after `scheme.ids`.
+      segments: its documents; 0 is padding. By default all is document 1.
+      order: as `kv_order` in a call.
+      model_params: as in a call.
+
+    Returns:
+      A full cache, to which `extend` can add nothing.
+
+    Raises:
+      ValueError: if shapes do not fit, or a causal layer needs an order.
+      TypeError: if an argument is of another type.
+    """
+    project = lambda x: (self.key(x), self.value(x))
+    tokens = Tokens(x_kv, kv_pos, segments, order)
+    return layers.memorize(self.layer, self._params(model_params), project, tokens)
+
+  def read(
+    self,
+    x: Num[Array, 'B T M'],
+    pos: Ids,
+    memory: Cache,
+    *,
+    segments: Int[Array, '...'] | None = None,
+    order: Num[Array, '...'] | None = None,
+    mask: Bool[Array, '...'] | None = None,
+    model_params: Params | None = None,
+    return_weights: bool = False,
+  ) -> Any:
+    """Attends from `x` to what `memorize` returned, as a call with that `x_kv` does.
+
+    Nothing is dropped, whatever the dropout rate. The calls may come token by token, unless the
+    scheme sums over the tokens of `x` before them (`forgetting`), which a call cannot see.
+
+    Args:
+      x: what asks.
+      pos: its ids, after `scheme.ids`.
+      memory: from `memorize`.
+      segments: its documents; by default all is document 1.
+      order: as in a call.
+      mask: as in a call.
+      model_params: as in a call.
+      return_weights: as in a call.
+
+    Returns:
+      As a call.
+
+    Raises:
+      ValueError: if shapes do not fit, or a causal layer needs an order.
+      TypeError: if an argument is of another type.
+
+    Example:
+      >>> layer = Attention(8, 2, rngs=nnx.Rngs(0))
+      >>> memory = layer.memorize(jnp.ones((1, 5, 8)), jnp.arange(5))
+      >>> layer.read(jnp.ones((1, 3, 8)), jnp.arange(3), memory).shape
+      (1, 3, 8)
+    """
+    out = layers.read(
+      self.layer,
+      self._params(model_params),
+      self.query,
+      Tokens(x, pos, segments, order),
+      memory,
+      mask=mask,
+      sinks=self._sinks(),
+      return_weights=return_weights,
+    )
+    return layers.projected(self.out, out)
 
   def _heads(self, x, x_kv):
     return Heads(self.query(x), self.key(x_kv), self.value(x_kv))

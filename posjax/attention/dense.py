@@ -21,16 +21,24 @@ def attend(scheme: Scheme, rules: Rules, x: Operands) -> Inexact[Array, 'B T H E
     rules: the plain arguments of `attend`.
     x: its arrays.
   """
+  return attend_and_weigh(scheme, rules, x)[0]
+
+
+def attend_and_weigh(
+  scheme: Scheme, rules: Rules, x: Operands
+) -> tuple[Inexact[Array, 'B T H E'], Float[Array, 'B H T S']]:
+  """As `attend`, and the weights of the softmax before any dropout, zeros for hidden pairs."""
   params, q, k = x.params, x.q, x.k  # both sides after place 2
   allowed = masks.visible(q, k, rules, x.mask)
   by_distance = places.bias(scheme.bias, params, q.pos, k.pos) if scheme.bias else None  # place 3
   logits = places.content(q, k, rules)
   logits = places.final_logits(scheme, params, logits, q, k, rules, allowed, by_distance)  # place 3
   weights = jnp.where(allowed, _softmax(logits, x.sinks), 0)
+  left = weights
   if rules.dropout_rate:
     rows = masks.dropout_rows(*logits.shape[:2])
-    weights *= masks.dropout_mask(x.dropout_key, rules.dropout_rate, rows, q.index, k.index)
-  return places.output(scheme, params, weights, x.v, q, k)  # place 4
+    left = weights * masks.dropout_mask(x.dropout_key, rules.dropout_rate, rows, q.index, k.index)
+  return places.output(scheme, params, left, x.v, q, k), weights  # place 4
 
 
 def _softmax(

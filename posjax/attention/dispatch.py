@@ -6,6 +6,7 @@ key gets zeros, and has zero gradients.
 """
 
 from collections.abc import Callable
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -43,7 +44,8 @@ def attend(
   dropout_rate: float = 0.0,
   dropout_key: PRNGKey | None = None,
   implementation: str | None = None,
-) -> Inexact[Array, '*B T H E']:
+  return_weights: bool = False,
+) -> Any:  # not a union: type checkers would ask which of the two at every call
   """Attention in which `scheme` says where position enters: places 2 to 4.
 
   Places 0 and 1 act before q, k and v exist: the model calls `scheme.ids` and `scheme.embed`. For a
@@ -90,10 +92,14 @@ def attend(
       'blockwise': in tiles, on any device, with memory linear in the length. 'pallas': in fused
       kernels, on TPUs and Hopper GPUs; 'cudnn': by cuDNN. These two compute in tiles where they
       have to: `attention.pallas.fused.chosen` and `attention.cudnn.refusal` say why. None takes
-      the one that `chosen` names.
+      the one that `chosen` names, or 'dense' for weights.
+    return_weights: whether to return the weights of the softmax, too, for pictures and tests; only
+      'dense' has them.
 
   Returns:
-    [*B, T, H, E], in the dtype of `v`.
+    [*B, T, H, E], in the dtype of `v`. With `return_weights`, this and the weights, float32
+    [*B, H, T, S], before any dropout; a hidden pair has the weight 0. What place 4 adds to the
+    output is not in them.
 
   Raises:
     ValueError: if shapes or parameters do not fit, a number is out of its range, an argument lacks
@@ -129,7 +135,7 @@ def attend(
   inputs.check_sinks(sinks, q.shape[-2])
   if dropout_key is not None:
     check_key('dropout_key', dropout_key)
-  compute = _implementation(implementation, rules, q, k)
+  compute = _implementation(implementation, rules, q, k, return_weights)
   mask = None if mask is None else inputs.make_mask(mask, q, k)
   q_shown, k_shown = padding.shown(mask)
   q_rest, k_rest = (q_pos, q_at, q_order, q_segments), (k_pos, k_at, k_order, k_segments)
@@ -137,29 +143,46 @@ def attend(
   k_side = inputs.make_side('k', k, scheme, scheme.key, params, *k_rest, k_shown, zero_padding)
   distances.check_known(scheme, q_side, k_side)
   if 0 in (*q.shape, *v.shape):  # no numbers to compute, or no key to see
-    return jnp.zeros((*q.shape[:-1], v.shape[-1]), v.dtype)
+    out = jnp.zeros((*q.shape[:-1], v.shape[-1]), v.dtype)
+    return (out, jnp.zeros(_pairs(q, k), jnp.float32)) if return_weights else out
   flat_v = v.reshape(k_side.raw.shape[:-1] + v.shape[-1:])
   padded = q_segments is not None or mask is not None
   if padded and (mask is not None or not zero_padding):
     flat_v = padding.blanked(flat_v, k_side.segments)
   x = Operands(params, q_side, k_side, flat_v, mask, sinks, dropout_key)
-  out = compute(scheme, rules, x)
+  out, weights = compute(scheme, rules, x) if return_weights else (compute(scheme, rules, x), None)
   out = padding.blanked(out, q_side.segments) if padded else out
-  return out.reshape(*q.shape[:-1], v.shape[-1]).astype(v.dtype)
+  out = out.reshape(*q.shape[:-1], v.shape[-1]).astype(v.dtype)
+  return out if weights is None else (out, weights.reshape(_pairs(q, k)))
+
+
+def _pairs(q: Array, k: Array) -> tuple[int, ...]:
+  """The shape of the weights, [*B, H, T, S]."""
+  return (*q.shape[:-3], q.shape[-2], q.shape[-3], k.shape[-3])
 
 
 def _implementation(
-  name: str | None, rules: Rules, q: Array, k: Array
-) -> Callable[[Scheme, Rules, Operands], Array]:
+  name: str | None, rules: Rules, q: Array, k: Array, weights: bool
+) -> Callable[[Scheme, Rules, Operands], Any]:
   """The implementation of that name, or by default the one that is chosen by the lengths.
 
   Raises:
-    ValueError: if there is none of that name, or it cannot compute with a scale that is traced.
+    TypeError: if `weights`, which is `return_weights`, is neither True nor False.
+    ValueError: if there is none of that name, or it cannot compute with a scale that is traced, or
+      does not hold the weights to return.
   """
   if name is not None and not (isinstance(name, str) and name in IMPLEMENTATIONS):
     raise ValueError(
       f'The implementation must be None or one of {sorted(IMPLEMENTATIONS)}, but got {name!r}.'
     )
+  if not isinstance(weights, bool):
+    raise TypeError(f'return_weights must be True or False, but got {weights!r}.')
+  if weights:
+    if name not in (None, 'dense'):
+      raise ValueError(
+        f"return_weights=True needs implementation='dense', or None, but got {name!r}."
+      )
+    return dense.attend_and_weigh
   name = name or chosen(q.shape[-3], k.shape[-3])
   if name != 'dense' and isinstance(rules.scale, jax.core.Tracer):
     raise ValueError(f"A traced scale needs implementation='dense', but got {name!r}.")

@@ -4,6 +4,8 @@ A slot holds its token's k, v, `at` (from the scheme's `prepare`), ids, order an
 after place 2 or before it, as `positioned` decides; if before, place 2 acts at every call, which is
 exact because `at` lies beside k. Empty slots have segment 0, to which nothing attends.
 
+A cache that is filled at once, of the tokens that a cross-attention reads, is a `memory`.
+
 Without a window, token i lies in slot i. With one, the cache is a ring: token i lies in slot
 i mod C and replaces the token that left the window; visibility comes from order, never from slots.
 """
@@ -27,7 +29,7 @@ class Cache(NamedTuple):
     v: values.
     at: what the scheme's `prepare` returned, leaves [B, C, ...]; None where it has none.
     pos: ids, [B, C] or [B, C, n].
-    order: index of each token in its stream.
+    order: index of each token in its stream; one row where it is the same for all rows.
     segments: document of each token; 0 is padding, or an empty slot.
     length: tokens seen so far.
   """
@@ -36,7 +38,7 @@ class Cache(NamedTuple):
   v: Inexact[Array, 'B C K D']
   at: At
   pos: Num[Array, 'B C *n']
-  order: Int[Array, '1 C']
+  order: Num[Array, 'b C']
   segments: Int[Array, 'B C']
   length: Int[Array, '']
 
@@ -102,6 +104,38 @@ def _empty_k_and_at(scheme: Scheme, dims: Dims, raw: Array, pos: Ids) -> tuple[A
   return jnp.zeros(k.shape, raw.dtype), at if declares(scheme, 'prepare') else None
 
 
+def memory(
+  k: Inexact[Array, 'B S K Wider'],
+  v: Inexact[Array, 'B S K D'],
+  at: At,
+  pos: Num[Array, 'B S *n'],
+  order: Num[Array, 'b S'],
+  segments: Int[Array, 'B S'],
+) -> Cache:
+  """A full cache of S tokens, to which others attend; arguments as in `append`.
+
+  Example:
+    >>> x, one = jnp.ones((1, 3, 1, 2)), jnp.ones((1, 3), jnp.int32)
+    >>> int(memory(x, x, None, one, one, one).length)
+    3
+  """
+  k, v = blanked((k, v), segments)
+  return Cache(k, v, at, pos, order, segments, jnp.asarray(k.shape[1], jnp.int32))
+
+
+def select(cache: Cache, rows: Int[Array, ' N']) -> Cache:
+  """The cache of N rows, taken from the B rows of a cache: beams are copied and reordered by it.
+
+  Example:
+    >>> cache = empty(Scheme(), Dims(width=2, num_heads=1, head_dim=2), batch=2, capacity=4)
+    >>> select(cache, jnp.array([1, 1, 0])).k.shape
+    (3, 4, 1, 2)
+  """
+  batch = cache.segments.shape[0]
+  take = lambda leaf: leaf[rows] if leaf.shape[0] == batch else leaf  # `order` may be of all rows
+  return _each(take, cache, length=cache.length)
+
+
 def last(cache: Cache) -> At:
   """The `at` of the newest token, leaves [B, ...]: zeros while the cache is empty."""
   slot = (cache.length - 1) % cache.k.shape[1]
@@ -128,11 +162,31 @@ def positioned(
     >>> done, float(k[0, 0, 0, 0])
     (True, 2.0)
   """
-  if declares(scheme, 'logits') or not declares(scheme, 'key'):
+  if not _may_act_once(scheme):
     return False, k
   turned = scheme.key(params, k, at)
   few = turned.shape[-1] <= 2 * k.shape[-1]
   return few, turned if few else k
+
+
+def are_positioned(scheme: Scheme, params: Params, cache: Cache, head_dim: int) -> bool:
+  """Whether place 2 has acted on the keys of a cache, as `positioned` decides.
+
+  Args:
+    scheme: any scheme.
+    params: as from its `prepare`.
+    cache: the cache.
+    head_dim: D, the width of a key before place 2.
+  """
+  if not _may_act_once(scheme):
+    return False
+  raw = jax.ShapeDtypeStruct((*cache.k.shape[:-1], head_dim), cache.k.dtype)
+  turned = jax.eval_shape(scheme.key, params, raw, cache.pos if cache.at is None else cache.at)
+  return turned.shape[-1] <= 2 * head_dim
+
+
+def _may_act_once(scheme: Scheme) -> bool:
+  return declares(scheme, 'key') and not declares(scheme, 'logits')
 
 
 def append(
@@ -203,15 +257,20 @@ def check_window(capacity: int, window: int | None) -> None:
     )
 
 
-def check_form(cache: Any) -> None:
+def check_form(cache: Any, name: str = 'cache', maker: str = 'init_cache') -> None:
   """Refuses what is no cache of one layer: another object, or the stacked caches of several.
+
+  Args:
+    cache: what should be one.
+    name: of the argument, for messages.
+    maker: the method that makes such a cache, for messages.
 
   Raises:
     TypeError: if it is no cache, or not one of arrays.
     ValueError: if the arrays have another number of axes.
   """
   if not isinstance(cache, Cache):
-    raise TypeError(f'cache must be one of init_cache, but got {type(cache).__name__}.')
+    raise TypeError(f'{name} must be one of {maker}, but got {type(cache).__name__}.')
   axes = {'k': (4,), 'v': (4,), 'pos': (2, 3), 'order': (2,), 'segments': (2,), 'length': (0,)}
   for name, expected in axes.items():
     array = getattr(cache, name)

@@ -1,13 +1,15 @@
 """The attention layer without its weights: pure functions that both Flax modules call."""
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Inexact
 
 from posjax.attention import attend
+from posjax.attention.inputs import check_order
+from posjax.attention.padding import blanked
 from posjax.attention.parameters import Trusted, check
 from posjax.layers import arguments
 from posjax.layers import cache as caches
@@ -15,6 +17,7 @@ from posjax.layers.cache import Cache
 from posjax.layers.recurrence import joined
 from posjax.layers.tokens import (
   KEYS,
+  MEMORIZED,
   PAST,
   Heads,
   Tokens,
@@ -24,7 +27,7 @@ from posjax.layers.tokens import (
   check_tokens,
   without_padding,
 )
-from posjax.scheme import At, Dims, Params, PRNGKey, Scheme, declares, without_place_2
+from posjax.scheme import At, Dims, Ids, Params, PRNGKey, Scheme, declares, without_place_2
 
 
 class Layer(NamedTuple):
@@ -109,7 +112,8 @@ def call(
   mask: Bool[Array, '...'] | None = None,
   sinks: Float[Array, ' H'] | None = None,
   dropout_key: PRNGKey | None = None,
-) -> Inexact[Array, 'B T H D']:
+  return_weights: bool = False,
+) -> Any:
   """One call of a layer, without its output projection.
 
   Args:
@@ -122,10 +126,12 @@ def call(
     mask: as in `attend`.
     sinks: as in `attend`.
     dropout_key: draws the dropout; None drops nothing.
+    return_weights: as in `attend`.
   """
   check_input(layer, queries, keys)
   check_mask(mask)
   rest = {'mask': mask, 'sinks': sinks, 'dropout_key': dropout_key}
+  rest['return_weights'] = return_weights
   queries = without_padding(queries)
   keys = None if keys is None else without_padding(keys)
   if past is not None:
@@ -160,6 +166,13 @@ def attention(
   return _attention(layer, params, heads, queries, mask=mask, dropout_key=dropout_key)
 
 
+def projected(project: Callable[[Array], Array], attended: Any) -> Any:
+  """The output projection of what a call returned, beside the weights where it returned them."""
+  if isinstance(attended, tuple):
+    return project(attended[0]), attended[1]
+  return project(attended)
+
+
 def _attention(layer, params, heads, queries, keys=None, *, last=False, **rest):
   """As `attention`, of checked tokens; `last` says that the queries end the keys."""
   params = check(layer.scheme, params, layer.dims)
@@ -170,8 +183,8 @@ def _attention(layer, params, heads, queries, keys=None, *, last=False, **rest):
     params, keys = prepared(layer.scheme, params, keys, None)
     queries = _last(keys, heads.q.shape[1])
   else:
-    params, queries = prepared(layer.scheme, params, queries, None)
     _, keys = prepared(layer.scheme, params, keys, None)
+    params, queries = prepared(layer.scheme, params, queries, None)
   return attend_prepared(layer, params, heads, queries, keys, **rest)
 
 
@@ -191,7 +204,8 @@ def attend_prepared(
   mask: Bool[Array, '...'] | None = None,
   sinks: Float[Array, ' H'] | None = None,
   dropout_key: PRNGKey | None = None,
-) -> Inexact[Array, 'B T H D']:
+  return_weights: bool = False,
+) -> Any:
   """`attend`, with the arguments of the layer, after the scheme's `prepare`."""
   return attend(
     heads.q,
@@ -216,6 +230,7 @@ def attend_prepared(
     dropout_rate=0.0 if dropout_key is None else layer.dropout_rate,
     dropout_key=dropout_key,
     implementation=layer.implementation,
+    return_weights=return_weights,
   )
 
 
@@ -268,10 +283,7 @@ def extend(
   caches.check_form(cache)
   check_input(layer, new)
   batch, tokens = new.x.shape[:2]
-  if cache.segments.shape[:1] != (batch,):
-    raise ValueError(
-      f'The cache must have the rows of x, {batch}, but got segments {cache.segments.shape}.'
-    )
+  _check_rows(cache, batch)
   heads = project(new.x, new.x)
   axes = cache.pos.shape[2] if cache.pos.ndim == 3 else 1
   ones = jnp.ones((batch, tokens), jnp.int32)
@@ -300,12 +312,118 @@ def _position(layer: Layer, params: Params, heads: Heads, new: Tokens) -> tuple[
   done, k = caches.positioned(layer.scheme, params, heads.k, at)
   if not done:
     return layer, heads
-  rest = without_place_2(layer.scheme)
-  scale = (
-    heads.q.shape[-1] ** -0.5 if layer.scale is None else layer.scale
-  )  # of the width before place 2
   heads = Heads(layer.scheme.query(params, heads.q, at), k, heads.v)
-  return layer._replace(scheme=rest, scale=scale), heads
+  return _after_place_2(layer), heads
+
+
+def _after_place_2(layer: Layer) -> Layer:
+  """The layer for queries and keys on which place 2 has acted."""
+  scale = layer.dims.head_dim**-0.5 if layer.scale is None else layer.scale  # of the raw width
+  return layer._replace(scheme=without_place_2(layer.scheme), scale=scale)
+
+
+def memorize(
+  layer: Layer,
+  params: Params,
+  project: Callable[[Array], tuple[Array, Array]],
+  keys: Tokens,
+) -> Cache:
+  """The keys and values of tokens that others will read, projected once.
+
+  Args:
+    layer: of `make`.
+    params: the scheme's parameters.
+    project: input -> the keys, and the values.
+    keys: the tokens.
+
+  Raises:
+    TypeError: if an array is of another type.
+    ValueError: if shapes do not fit, or a causal layer's tokens lack an order.
+  """
+  check_tokens(keys, layer.dims.width, layer.scheme.axes, MEMORIZED)
+  params = check(layer.scheme, params, layer.dims)
+  keys = _of_rows(layer, keys)
+  params, keys = prepared(layer.scheme, params, keys, None)
+  k, v = project(keys.x)
+  at = keys.pos if keys.at is None else keys.at
+  order = _memory_order(layer, keys, k)
+  _, k = caches.positioned(layer.scheme, params, k, at)
+  segments: Any = keys.segments
+  return caches.memory(k, v, keys.at, keys.pos, order, segments)
+
+
+def read(
+  layer: Layer,
+  params: Params,
+  project: Callable[[Array], Array],
+  queries: Tokens,
+  memory: Cache,
+  *,
+  mask: Bool[Array, '...'] | None = None,
+  sinks: Float[Array, ' H'] | None = None,
+  return_weights: bool = False,
+) -> Any:
+  """Attends to what `memorize` returned: the same as a call with these tokens as keys.
+
+  Args:
+    layer: of `make`.
+    params: the scheme's parameters.
+    project: input -> the queries.
+    queries: the tokens that attend.
+    memory: of `memorize`.
+    mask: as in `attend`.
+    sinks: as in `attend`.
+    return_weights: as in `attend`.
+
+  Raises:
+    TypeError: if the memory is no cache, or an array is of another type.
+    ValueError: if shapes do not fit.
+  """
+  caches.check_form(memory, 'memory', 'memorize')
+  check_input(layer, queries)
+  check_mask(mask)
+  _check_rows(memory, queries.x.shape[0])
+  params = check(layer.scheme, params, layer.dims)
+  queries = _of_rows(layer, queries)
+  params, queries = prepared(layer.scheme, params, queries, None)
+  q = project(queries.x)
+  if caches.are_positioned(layer.scheme, params, memory, layer.dims.head_dim):
+    at = queries.pos if queries.at is None else queries.at
+    q, layer = layer.scheme.query(params, q, at), _after_place_2(layer)
+  heads = Heads(q, memory.k, memory.v)
+  rest = {'mask': mask, 'sinks': sinks, 'return_weights': return_weights}
+  return attend_prepared(layer, params, heads, queries, memory, **rest)
+
+
+def _of_rows(layer: Layer, tokens: Tokens) -> Tokens:
+  """The tokens with ids and segments of each row, and zeros for what the padding holds."""
+  batch, length, _ = tokens.x.shape
+  ones = jnp.ones((batch, length), jnp.int32)
+  segments = tokens.segments
+  segments = ones if segments is None else by_row('segments', segments, batch, length, 1)
+  pos = by_row('pos', tokens.pos, batch, length, _ids_per_token(layer.scheme, tokens.pos))
+  x, pos = blanked((tokens.x, pos), segments)
+  return tokens._replace(x=x, pos=pos, segments=segments.astype(jnp.int32))
+
+
+def _memory_order(layer: Layer, keys: Tokens, k: Array) -> Array:
+  """What a causal layer, or one with a window, asks the keys for; no other layer does."""
+  batch, length, _ = keys.x.shape
+  if not layer.causal and layer.window is None:
+    return jnp.arange(length, dtype=jnp.int32)[None]
+  check_order(layer.scheme, k, keys.pos, keys.pos, keys.order, keys.order)
+  return keys.pos if keys.order is None else by_row('order', keys.order, batch, length, 1)
+
+
+def _check_rows(cache: Cache, rows: int) -> None:
+  if cache.segments.shape[0] != rows:
+    raise ValueError(
+      f'The cache must have the rows of x, {rows}, but got segments {cache.segments.shape}.'
+    )
+
+
+def _ids_per_token(scheme: Scheme, pos: Ids) -> int:
+  return scheme.axes or (pos.shape[-1] if pos.ndim == 3 else 1)
 
 
 def _check_causal(layer: Layer) -> None:
@@ -340,8 +458,7 @@ def prepared(scheme: Scheme, params: Params, tokens: Tokens, last: At) -> tuple[
   """The scheme's `prepare` of these tokens, after the one whose `at` is `last`."""
   if not declares(scheme, 'prepare'):
     return params, tokens
-  axes = scheme.axes or (tokens.pos.shape[-1] if tokens.pos.ndim == 3 else 1)
   batch, length = tokens.x.shape[:2]
-  pos = by_row('pos', tokens.pos, batch, length, axes)
+  pos = by_row('pos', tokens.pos, batch, length, _ids_per_token(scheme, tokens.pos))
   params, at = scheme.prepare(params, tokens.x, pos, last)
   return params, tokens._replace(at=at)

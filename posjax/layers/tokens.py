@@ -79,6 +79,7 @@ _COUNTING = frozenset({'int32', 'int64', 'float32', 'float64', 'int16', 'int8', 
 QUERIES = ('x', 'pos', 'segments', 'order')  # the names of a side's arrays, for messages
 KEYS = ('x_kv', 'kv_pos', 'kv_segments', 'kv_order')
 PAST = ('past.x', 'past.pos', 'past.segments', 'past.order')
+MEMORIZED = ('x_kv', 'kv_pos', 'segments', 'order')
 
 
 def check_tokens(
