@@ -131,9 +131,8 @@ def select(cache: Cache, rows: Int[Array, ' N']) -> Cache:
     >>> select(cache, jnp.array([1, 1, 0])).k.shape
     (3, 4, 1, 2)
   """
-  batch = cache.segments.shape[0]
-  take = lambda leaf: leaf[rows] if leaf.shape[0] == batch else leaf  # `order` may be of all rows
-  return _each(take, cache, length=cache.length)
+  order = cache.order if cache.order.shape[0] == 1 else cache.order[rows]  # 1: of all rows
+  return _each(lambda leaf: leaf[rows], cache, length=cache.length)._replace(order=order)
 
 
 def last(cache: Cache) -> At:

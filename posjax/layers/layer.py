@@ -407,7 +407,7 @@ def _of_rows(layer: Layer, tokens: Tokens) -> Tokens:
 
 
 def _memory_order(layer: Layer, keys: Tokens, k: Array) -> Array:
-  """What a causal layer, or one with a window, asks the keys for; no other layer does."""
+  """The order of the keys; only a causal layer, or one with a window, looks at it."""
   batch, length, _ = keys.x.shape
   if not layer.causal and layer.window is None:
     return jnp.arange(length, dtype=jnp.int32)[None]

@@ -8,8 +8,9 @@ from flax import nnx
 
 import posjax
 from posjax.experiment.models.classifier import Classifier
+from posjax.experiment.models.encoder_decoder import EncoderDecoder
 from posjax.experiment.models.recurrent import RecurrentTransformer
-from posjax.experiment.models.transformer import EncoderDecoder, Transformer
+from posjax.experiment.models.transformer import Transformer
 from posjax.experiment.sharding import make_mesh, of_state
 
 SIZES = {'num_layers': 2, 'width': 16, 'num_heads': 2, 'rngs': nnx.Rngs(0)}
@@ -36,7 +37,7 @@ def specs(tree):
 
 def encoder_decoder():
   sizes = {'num_layers': 2, 'width': 16, 'num_heads': 2, 'tied': False, 'gated': True}
-  return EncoderDecoder(11, 11, posjax.get('t5'), sizes, rngs=nnx.Rngs(0))
+  return EncoderDecoder(11, 11, posjax.get('t5'), **sizes, rngs=nnx.Rngs(0))
 
 
 def complex_decoder():

@@ -7,7 +7,9 @@ import pytest
 from flax import nnx
 
 import posjax
-from posjax.experiment.models.transformer import EncoderDecoder, Transformer
+from posjax.experiment.models.encoder_decoder import EncoderDecoder
+from posjax.experiment.models.sides import Side
+from posjax.experiment.models.transformer import Transformer
 
 V, T = 11, 9
 TOKENS = jax.random.randint(jax.random.key(5), (2, T), 0, V)
@@ -174,19 +176,13 @@ def test_post_norm_ends_every_block_with_its_norm():
 
 
 def encoder_decoder():
-  model = {'num_layers': 2, 'width': 16, 'num_heads': 2}
-  return jitted(EncoderDecoder(V, V, posjax.get('rope'), model, rngs=nnx.Rngs(0)))
+  sizes = {'num_layers': 2, 'width': 16, 'num_heads': 2}
+  return jitted(EncoderDecoder(V, V, posjax.get('rope'), **sizes, rngs=nnx.Rngs(0)))
 
 
 def translate(model, source, source_segments, target=TOKENS):
-  return model(
-    source,
-    target,
-    source_pos=posjax.positions.from_mask(source_segments != 0),
-    target_pos=POS,
-    source_segments=source_segments,
-    target_segments=jnp.ones_like(target),
-  )
+  pos = posjax.positions.from_mask(source_segments != 0)
+  return model(Side(source, source_segments, pos), Side(target, jnp.ones_like(target)))
 
 
 def test_an_encoder_decoder_reads_its_source_and_not_its_padding():
@@ -250,7 +246,7 @@ def test_a_scheme_of_complex_embeddings_makes_every_layer_complex():
 def test_a_complex_encoder_decoder_reads_complex_memory_by_its_modulus():
   """Cross-attention pair by pair in complex128: softmax of |q . conj(k)| / sqrt(D)."""
   sizes = {'num_layers': 2, 'width': 16, 'num_heads': 2}
-  model = jittered(EncoderDecoder(V, V, posjax.get('complex_order'), sizes, rngs=nnx.Rngs(0)))
+  model = jittered(EncoderDecoder(V, V, posjax.get('complex_order'), **sizes, rngs=nnx.Rngs(0)))
   source = jax.random.randint(jax.random.key(3), (2, 6), 0, V)
   ones = jnp.ones_like(source)
   logits = translate(jitted(model), source, ones)

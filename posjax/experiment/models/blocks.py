@@ -8,7 +8,6 @@ B batch, T tokens, M model width, F feed-forward width, L layers, P layers in on
 repeating pattern.
 """
 
-import functools
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -22,15 +21,32 @@ from posjax.experiment.models.layer_sets import COMPLEX, REAL, LayerSet, activat
 from posjax.experiment.models.past import remembered
 from posjax.layers.cache import Cache
 from posjax.layers.tokens import Tokens
-from posjax.nnx import Attention
 from posjax.scheme import Ids, Params, PRNGKey, Scheme
 
 
 class Memory(NamedTuple):
-  """An encoder's output, which the cross-attention of a decoder reads."""
+  """The tokens that the cross-attention of a decoder reads, and where its own tokens stand.
 
-  x: Float[Array, 'B S M']
-  segments: Int[Array, 'B S']
+  Attributes:
+    tokens: an encoder's output with its ids and segments, for all layers alike; or what
+      `Stack.memorize` makes of it, one entry per layer of the pattern.
+    pos: ids of the tokens that read, before place 0.
+  """
+
+  tokens: Tokens | Cache | tuple[Cache, ...]
+  pos: Ids
+
+
+class Weights(NamedTuple):
+  """The attention weights of a layer, or of all layers, [L, B, H, T, S].
+
+  Attributes:
+    own: of self-attention.
+    cross: of cross-attention; None where there is none.
+  """
+
+  own: Float[Array, '*L B H T T']
+  cross: Float[Array, '*L B H T S'] | None = None
 
 
 class Layer(NamedTuple):
@@ -86,7 +102,7 @@ class Block(nnx.Module):
     layer_set: real or complex layers.
     num_kv_heads: K; None means H.
     causal: whether a token sees only what is not after it.
-    cross: whether there is cross-attention.
+    cross: the scheme of cross-attention, for real heads; None where there is none.
     norm: 'LayerNorm', 'RMSNorm' or 'BatchNorm'; 'LayerNorm' for complex layers.
     pre_norm: whether norms come before each part instead of after it.
     activation: a name in jax.nn.
@@ -109,7 +125,7 @@ class Block(nnx.Module):
     layer_set: LayerSet = REAL,
     num_kv_heads: int | None = None,
     causal: bool = False,
-    cross: bool = False,
+    cross: Scheme | None = None,
     norm: str = 'LayerNorm',
     pre_norm: bool,
     activation: str,
@@ -135,11 +151,12 @@ class Block(nnx.Module):
       model_places=True,
       **heads,
     )
-    self.cross = layer_set.attention(width, num_heads, **heads) if cross else None
+    make_cross = lambda scheme: layer_set.attention(width, num_heads, scheme, **heads)
+    self.cross = None if cross is None else make_cross(layer_set.cross(cross))
     self.feed_forward = FeedForward(
       width, ff_width, activation, gated, layer_set=layer_set, rngs=rngs
     )
-    self.norms = nnx.List([make_norm(width, rngs=rngs) for _ in range(3 if cross else 2)])
+    self.norms = nnx.List([make_norm(width, rngs=rngs) for _ in range(2 if cross is None else 3)])
     self.pre_norm = pre_norm
     self.dropout_rate = dropout_rate
 
@@ -154,13 +171,25 @@ class Block(nnx.Module):
     train_key: PRNGKey | None = None,
     cache: Cache | None = None,
     past: Tokens | None = None,
-  ) -> tuple[Inexact[Array, 'B T M'], Cache | None]:
-    """Returns the tokens' next state, and the cache with them where one is given.
+    return_weights: bool = False,
+  ) -> tuple[Inexact[Array, 'B T M'], Cache | Weights | None]:
+    """Returns the tokens' next state, and the cache with them where one is given, or the weights.
 
     Raises:
-      ValueError: if a layer that crosses has no memory, or another has one.
+      ValueError: if a layer that crosses has no memory, or another has one; or if weights are asked
+        for where there is a cache or a past.
     """
+    if return_weights and (cache is not None or past is not None):
+      raise ValueError('Attention weights are those of whole rows, without a cache or a past.')
     keys = _keys(train_key, 2 * len(self.norms))
+    seen = {}
+
+    def noted(name, found):
+      if not return_weights:
+        return found
+      found, seen[name] = found
+      return found
+
     tokens = {'segments': segments, 'model_params': model_params}
     drops: dict[str, Any] = {'dropout_key': keys[0], 'deterministic': train_key is None}
 
@@ -171,18 +200,33 @@ class Block(nnx.Module):
         return self.attention(y, ids, past=past._replace(x=x), **drops, **tokens)
       if cache is None:
         order = jnp.arange(y.shape[1], dtype=jnp.int32)
-        return self.attention(y, ids, order=order, **drops, **tokens)
+        rest: dict[str, Any] = {'return_weights': return_weights, **drops, **tokens}
+        return noted('own', self.attention(y, ids, order=order, **rest))
       y, cache = self.attention.extend(y, cache, ids, **tokens)
       return y
 
+    def read(y):
+      own = {**drops, 'dropout_key': keys[2]}
+      return noted('cross', self._read(memory, y, segments, return_weights, own))
+
     parts = [attend, self.feed_forward]
     if self.cross is not None and memory is not None:
-      parts.insert(1, functools.partial(_read, self.cross, memory, segments, keys[2]))
+      parts.insert(1, read)
     elif self.cross is not None or memory is not None:
       raise ValueError('Layers that cross need a memory, and no others take one.')
     for i, (part, norm) in enumerate(zip(parts, self.norms, strict=True)):
       x = self._residual(x, part, norm, segments, keys[2 * i + 1])
-    return x, cache
+    return x, Weights(**seen) if return_weights else cache
+
+  def _read(self, memory, y, segments, return_weights, drops):
+    """Cross-attention; a token reads the source tokens of its own segment."""
+    cross: Any = self.cross
+    segments = jnp.ones(y.shape[:2], jnp.int32) if segments is None else segments
+    rest = {'segments': segments, 'return_weights': return_weights}
+    if isinstance(memory.tokens, Cache):
+      return cross.read(y, memory.pos, memory.tokens, **rest)
+    x, pos, own, *_ = memory.tokens
+    return cross(y, memory.pos, x_kv=x, kv_pos=pos, kv_segments=own, **rest, **drops)
 
   def _residual(self, x, part, norm, segments, key):
     """x + part(norm(x)), or norm(x + part(x))."""
@@ -253,7 +297,8 @@ class Stack(nnx.Module):
     caches: tuple[Cache, ...] | None = None,
     past: Sequence[Tokens] | None = None,
     memory: Memory | None = None,
-  ) -> tuple[Inexact[Array, 'B T M'], tuple[Any, ...] | None]:
+    return_weights: bool = False,
+  ) -> tuple[Inexact[Array, 'B T M'], Any]:
     """Runs all layers.
 
     Args:
@@ -261,18 +306,21 @@ class Stack(nnx.Module):
       train_key: random key of dropout. Given, BatchNorm uses the batch's own statistics.
       caches: one entry per layer of the pattern, each stacked over the repetitions.
       past: inputs of the layers that come before the tokens, stacked likewise.
-      memory: an encoder's output, where the layers cross.
+      memory: what the layers read, where they cross.
+      return_weights: whether to return the attention weights of all layers.
 
     Returns:
       The last layer's output, normed, and one entry per layer of the pattern: the caches with
-      these tokens; or with `past`, what to remember in its place; or None without either.
+      these tokens; or with `past`, what to remember in its place; or None without either. With
+      `return_weights` instead `Weights`, [L, B, H, T, S].
     """
     graph, state = nnx.split(self.periods)
     segments = embedded.segments
     inputs = None if past is None else tuple(layer.x for layer in past)
+    memories = None if memory is None or isinstance(memory.tokens, Tokens) else memory.tokens
 
     def period(x, sliced):
-      state, key, caches, inputs = sliced
+      state, key, caches, inputs, memories = sliced
       blocks, after = nnx.merge(graph, state), []
       per_layer = zip(blocks, embedded.ids, embedded.model_params, strict=True)
       for i, (block, ids, params) in enumerate(per_layer):
@@ -282,20 +330,42 @@ class Stack(nnx.Module):
           after.append(remembered(inputs[i], x))
         if caches is not None:
           own['cache'] = caches[i]
-        x, cache = block(x, ids, model_params=params, segments=segments, memory=memory, **own)
-        if caches is not None:
-          after.append(cache)
+        own['memory'] = memory
+        if memory is not None and memories is not None:
+          own['memory'] = memory._replace(tokens=memories[i])
+        own['return_weights'] = return_weights
+        x, carried = block(x, ids, model_params=params, segments=segments, **own)
+        if carried is not None:
+          after.append(carried)
       return x, (nnx.state(blocks, nnx.BatchStat), tuple(after))
 
     keys = None if train_key is None else jax.random.split(train_key, self.repeats)
     body = jax.checkpoint(period) if self.remat else period
     x, (statistics, after) = jax.lax.scan(
-      body, embedded.x, (state, keys, caches, inputs), unroll=min(self.unroll, self.repeats)
+      body,
+      embedded.x,
+      (state, keys, caches, inputs, memories),
+      unroll=min(self.unroll, self.repeats),
     )
     if train_key is not None:  # a scan over tokens may not change a model that it did not make
       nnx.update(self.periods, statistics)
     x = x if self.norm is None else normalize(self.norm, x, segments, train_key)
-    return x, after or None
+    return x, _in_order(after) if return_weights else after or None
+
+  def memorize(self, tokens: Tokens) -> tuple[Cache, ...]:
+    """An encoder's output as the cross-attention of each layer holds it, for `Memory`.
+
+    Returns:
+      One entry per layer of the pattern, each stacked over the repetitions.
+    """
+    graph, state = nnx.split(self.periods)
+    x, pos, segments, *_ = tokens
+
+    def period(state):
+      crosses: Any = [block.cross for block in nnx.merge(graph, state)]
+      return tuple(cross.memorize(x, pos, segments=segments) for cross in crosses)
+
+    return jax.vmap(period)(state)
 
   def init_cache(self, batch: int, capacity: int) -> tuple[Cache, ...]:
     """Empty caches, stacked like the layers: one entry per pattern layer."""
@@ -311,25 +381,16 @@ class Stack(nnx.Module):
     return jax.tree.map(lambda leaf: jnp.stack([leaf] * self.repeats), empty)
 
 
+def _in_order(weights: Sequence[Weights]) -> Weights:
+  """The weights of all layers, from one entry per layer of the pattern, [L / P, B, H, T, S]."""
+  interleaved = lambda *each: jnp.stack(each, axis=1).reshape(-1, *each[0].shape[1:])
+  return jax.tree.map(interleaved, *weights)
+
+
 def _ids_dtype(scheme: Scheme) -> Any:
   """The dtype of ids after place 0: some schemes turn integers into real numbers."""
   pos = jax.ShapeDtypeStruct((1,), jnp.int32)
   return jax.eval_shape(lambda pos: scheme.ids(pos, None), pos).dtype
-
-
-def _read(cross: Attention, memory: Memory, segments, key, x: Array) -> Array:
-  """Cross-attention, which knows no positions; a token reads the source of its own segment."""
-  nowhere = lambda tokens: jnp.zeros(tokens.shape[1], jnp.int32)
-  return cross(
-    x,
-    nowhere(x),
-    x_kv=memory.x,
-    kv_pos=nowhere(memory.x),
-    segments=jnp.ones(x.shape[:2], jnp.int32) if segments is None else segments,
-    kv_segments=memory.segments,
-    dropout_key=key,
-    deterministic=key is None,
-  )
 
 
 def by_token(layer: Callable[[Array], Array], x: Array) -> Array:

@@ -21,6 +21,7 @@ from flax import nnx
 from jaxtyping import Array, Complex, Float, Inexact
 
 from posjax import nnx as adapter
+from posjax.chain import chain
 from posjax.math.heads import product
 from posjax.scheme import Scheme
 
@@ -300,6 +301,14 @@ def _modulus(params, logits, q, k, q_at, k_at):
   return jnp.abs(logits)
 
 
+_MODULUS = Scheme(logits=_modulus)
+
+
+def with_modulus(scheme: Scheme) -> Scheme:
+  """The scheme for complex heads: its places, and then the modulus of the logits (eq. 14)."""
+  return _MODULUS if scheme == Scheme() else chain(scheme, _MODULUS)
+
+
 class Attention(adapter.Attention):
   """`posjax.nnx.Attention` with complex projections and values; the softmax is of real logits.
 
@@ -321,7 +330,7 @@ class Attention(adapter.Attention):
     self,
     width: int,
     num_heads: int,
-    scheme: Scheme = Scheme(logits=_modulus),  # noqa: B008 (immutable)
+    scheme: Scheme = _MODULUS,
     *,
     use_bias: bool = False,
     rngs: nnx.Rngs,

@@ -9,13 +9,15 @@ be added to them.
 """
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 from flax import nnx
 from jaxtyping import Array, Bool, Float, Inexact, Int
 
+from posjax.layers.parameters import named
 from posjax.nnx import Parameters
 from posjax.scheme import Dims, Ids, Params, PRNGKey, Scheme
 
@@ -54,6 +56,9 @@ class Embedding(nnx.Module):
     schemes: a pattern, one scheme per layer. Equal schemes share their parameters, and embed once.
     dims: sizes of the model; `vocab` is the number of rows of the table.
     vectors: [V, M], initial embeddings; drawn from N(0, 1/M) if None.
+    words: the embedding of another side of the model, with equal schemes and sizes, from which this
+      one takes all that belongs to a word: the table, and a scheme's parameters for each word, such
+      as frequencies. Other parameters of a scheme are of positions, and each side has its own.
     rngs: a stream for `params`.
 
   Raises:
@@ -66,11 +71,17 @@ class Embedding(nnx.Module):
     dims: Dims,
     *,
     vectors: np.ndarray | None = None,
+    words: 'Embedding | None' = None,
     rngs: nnx.Rngs,
   ):
     self.schemes = tuple(dict.fromkeys(schemes))
     self.which = tuple(self.schemes.index(scheme) for scheme in schemes)
     self.shared = nnx.List([Parameters(s, s.init_model(rngs.params(), dims)) for s in self.schemes])
+    if words is not None:
+      self.table = words.table
+      for scheme, own, other in zip(self.schemes, self.shared, words.shared, strict=True):
+        own.held = nnx.data(_with_words(own.held, other.held, _per_word(scheme, dims)))
+      return
     init = nnx.initializers.normal(dims.width**-0.5)
     self.table = nnx.Embed(dims.vocab, dims.width, embedding_init=init, rngs=rngs)
     if vectors is not None:
@@ -110,6 +121,19 @@ class Embedding(nnx.Module):
   def attend(self, x: Float[Array, 'B T M']) -> Float[Array, 'B T V']:
     """The product with every token's embedding: a readout that is tied to the table."""
     return self.table.attend(x)
+
+
+def _per_word(scheme: Scheme, dims: Dims) -> dict[str, Any]:
+  """Which of the parameters that layers share have one entry for each word of the vocabulary."""
+  make = lambda dims: jax.eval_shape(lambda key: scheme.init_model(key, dims), jax.random.key(0))
+  sizes = (named(make(dims._replace(vocab=dims.vocab + more))) for more in (0, 1))
+  return jax.tree.map(lambda one, other: one.shape != other.shape, *sizes)
+
+
+def _with_words(own: dict[str, Any], other: dict[str, Any], per_word: dict[str, Any]) -> Any:
+  choose = lambda own, other, is_of_words: other if is_of_words else own
+  is_leaf = lambda node: isinstance(node, nnx.Variable)
+  return jax.tree.map(choose, own, other, per_word, is_leaf=is_leaf)
 
 
 def make_dims(width: int, num_heads: int, num_kv_heads: int | None, vocab: int) -> Dims:

@@ -30,6 +30,7 @@ class LayerSet(NamedTuple):
     conv: `(width, out_width, kernel_size, rngs=) -> layer`, without padding.
     norm: `(name) -> (width, rngs=) -> layer`.
     attention: the constructor of `posjax.nnx.Attention`, or one with the same arguments.
+    cross: `(scheme) -> scheme`: for cross-attention, from one that is written for real heads.
     rnn: `(width, hidden_width, rngs=) -> recurrent cell`; so are lstm and gru.
     lstm: a cell with gates and a memory.
     gru: a cell with gates.
@@ -43,6 +44,7 @@ class LayerSet(NamedTuple):
   conv: Callable[..., nnx.Module]
   norm: Callable[[str], Callable[..., nnx.Module]]
   attention: Callable[..., adapter.Attention]
+  cross: Callable[[Scheme], Scheme]
   rnn: Callable[..., nnx.RNNCellBase]
   lstm: Callable[..., nnx.RNNCellBase]
   gru: Callable[..., nnx.RNNCellBase]
@@ -97,6 +99,7 @@ REAL = LayerSet(
   ),
   norm=_norm,
   attention=adapter.Attention,
+  cross=lambda scheme: scheme,
   rnn=nnx.SimpleCell,
   lstm=nnx.OptimizedLSTMCell,  # nnx.LSTMCell with its gates in one product: the same, faster
   gru=nnx.GRUCell,
@@ -109,6 +112,7 @@ COMPLEX = LayerSet(
   conv=complex_layers.Conv,
   norm=_complex_norm,
   attention=complex_layers.Attention,
+  cross=complex_layers.with_modulus,
   rnn=complex_layers.RNNCell,
   lstm=complex_layers.LSTMCell,
   gru=complex_layers.GRUCell,

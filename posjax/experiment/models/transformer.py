@@ -1,4 +1,4 @@
-"""Transformers: decoder-only, encoder-only, and encoder-decoder, from one set of blocks.
+"""Transformers: decoders and encoders, from one set of blocks; `encoder_decoder` joins both.
 
 A model is complex where its scheme makes complex embeddings: all its layers are, and the output
 layer, which is real, reads the modulus of the last state.
@@ -9,7 +9,7 @@ https://arxiv.org/abs/1912.12333, section 4.3. The authors' code (iclr-complex-o
 4c4ec246) divides the last modulus by 1.5, which the norm before it makes needless.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import jax
@@ -18,7 +18,7 @@ from flax import nnx
 from jaxtyping import Array, Float, Inexact, Int
 
 from posjax.experiment.checks import Count, Keys, Layers, Share, keys_of
-from posjax.experiment.models.blocks import Layer, Memory, Stack
+from posjax.experiment.models.blocks import Layer, Memory, Stack, Weights
 from posjax.experiment.models.embedding import Embedded, Embedding, make_dims
 from posjax.experiment.models.layer_sets import Norm, dropout, layer_set_of
 from posjax.layers.cache import Cache
@@ -38,7 +38,8 @@ class Transformer(nnx.Module):
     num_kv_heads: K; None means H.
     ff_width: F; None means 4 M.
     causal: whether a token sees only what precedes it.
-    cross: whether the layers read an encoder's output (`memory`).
+    cross: the scheme of cross-attention to an encoder's output (`memory`), for real heads; None:
+      the layers read none.
     window: sliding window, in tokens; or a pattern of windows, as long as that of schemes.
     norm: 'LayerNorm', 'RMSNorm' or 'BatchNorm'.
     pre_norm: norm before each part, and once at the end, instead of after each.
@@ -48,6 +49,7 @@ class Transformer(nnx.Module):
     tied: whether the output layer is the embedding, transposed.
     remat: recompute activations in the backward pass.
     unroll: how many periods of the pattern one step of the scan over layers runs.
+    words: an embedding with which this one shares all that belongs to a word, see `Embedding`.
     rngs: a stream for `params`.
 
   Raises:
@@ -65,7 +67,7 @@ class Transformer(nnx.Module):
     num_kv_heads: Count | None = None,
     ff_width: Count | None = None,
     causal: bool = True,
-    cross: bool = False,
+    cross: Scheme | None = None,
     window: Count | Sequence[Count | None] | None = None,
     norm: Norm = 'LayerNorm',
     pre_norm: bool = True,
@@ -75,13 +77,14 @@ class Transformer(nnx.Module):
     tied: bool = True,
     remat: bool = False,
     unroll: Count = 1,
+    words: Embedding | None = None,
     rngs: nnx.Rngs,
   ):
     pattern = _pattern(scheme, window)
     schemes = [layer.scheme for layer in pattern]
     dims = make_dims(width, num_heads, num_kv_heads, vocab)
     self.layer_set = layer_set_of(schemes, dims)
-    self.embed = Embedding(schemes, dims, rngs=rngs)
+    self.embed = Embedding(schemes, dims, words=words, rngs=rngs)
     self.stack = Stack(
       pattern,
       num_layers,
@@ -120,7 +123,7 @@ class Transformer(nnx.Module):
       tokens: numbers below V.
       pos: ids before place 0, [B, T] or [T]; one document counts up from where it starts.
       segments: document numbers of packed rows; 0 is padding.
-      memory: an encoder's output, where the layers cross.
+      memory: what the layers read, where they cross.
       ids_key: random key of place 0; None leaves ids unchanged.
       train_key: random key of dropout. Given, BatchNorm uses the batch's own statistics.
     """
@@ -140,9 +143,32 @@ class Transformer(nnx.Module):
     train_key: PRNGKey | None = None,
   ) -> Inexact[Array, 'B T M']:
     """The last layer's output, normed: as `__call__`, without the readout."""
-    ids = self.ids(jnp.broadcast_to(pos, (tokens.shape[0], *pos.shape[-1:])), ids_key)
-    x, _ = self._run(self.embed(tokens, ids, segments), train_key, memory=memory)
-    return x
+    ids = self.ids(_of_rows(pos, tokens), ids_key)
+    return self.encode_ids(tokens, ids, segments=segments, memory=memory, train_key=train_key)
+
+  def encode_ids(
+    self,
+    tokens: Int[Array, 'B T'],
+    ids: Sequence[Ids],
+    *,
+    segments: Int[Array, 'B T'] | None = None,
+    memory: Memory | None = None,
+    train_key: PRNGKey | None = None,
+  ) -> Inexact[Array, 'B T M']:
+    """As `encode`, with ids after place 0, as `ids` returns them."""
+    return self._run(self.embed(tokens, ids, segments), train_key, memory=memory)[0]
+
+  def weigh(
+    self,
+    tokens: Int[Array, 'B T'],
+    pos: Ids,
+    *,
+    segments: Int[Array, 'B T'] | None = None,
+    memory: Memory | None = None,
+  ) -> tuple[Inexact[Array, 'B T M'], Weights]:
+    """As `encode`, and the attention weights of all layers, for pictures; nothing is random."""
+    embedded = self.embed(tokens, self.ids(_of_rows(pos, tokens)), segments)
+    return self._run(embedded, None, memory=memory, return_weights=True)
 
   def ids(self, pos: Ids, key: PRNGKey | None = None) -> tuple[Ids, ...]:
     """Place 0: ids for each distinct scheme, drawn once for a whole stream of tokens."""
@@ -168,7 +194,7 @@ class Transformer(nnx.Module):
       ids: these tokens' part of what `ids` returned.
       caches: as from `init_cache`, or from the call before.
       segments: 0 for padding.
-      memory: an encoder's output, where the layers cross.
+      memory: what the layers read, where they cross.
     """
     x, after = self._run(self.embed(tokens, ids, segments), None, caches=caches, memory=memory)
     return self._logits(x), after
@@ -186,65 +212,11 @@ class Transformer(nnx.Module):
 
 def transformer_keys() -> Keys:
   """The keys of `config.model` that a `Transformer` takes."""
-  return keys_of(Transformer, without=('vocab', 'scheme', 'cross', 'rngs'))
+  return keys_of(Transformer, without=('vocab', 'scheme', 'cross', 'words', 'rngs'))
 
 
-class EncoderDecoder(nnx.Module):
-  """Source tokens to logits for target tokens: an encoder, and a decoder that reads it.
-
-  Cross-attention knows no positions, as in Vaswani et al., Shaw et al. and T5.
-
-  Args:
-    source_vocab: token types of the source.
-    target_vocab: token types of the target.
-    scheme: of the self-attention on both sides; one, or a pattern.
-    model: further arguments of `Transformer`, for both sides; `causal` and `cross` are set here.
-    rngs: a stream for `params`.
-  """
-
-  def __init__(
-    self,
-    source_vocab: int,
-    target_vocab: int,
-    scheme: Scheme | Sequence[Scheme],
-    model: Mapping[str, Any],
-    *,
-    rngs: nnx.Rngs,
-  ):
-    encoder: dict[str, Any] = {**model, 'causal': False}
-    decoder: dict[str, Any] = {**model, 'causal': True, 'cross': True}
-    self.encoder = Transformer(source_vocab, scheme, **encoder, rngs=rngs)
-    self.decoder = Transformer(target_vocab, scheme, **decoder, rngs=rngs)
-
-  def __call__(
-    self,
-    source: Int[Array, 'B S'],
-    target: Int[Array, 'B T'],
-    *,
-    source_pos: Ids,
-    target_pos: Ids,
-    source_segments: Int[Array, 'B S'],
-    target_segments: Int[Array, 'B T'],
-    ids_key: PRNGKey | None = None,
-    train_key: PRNGKey | None = None,
-  ) -> Float[Array, 'B T V']:
-    """Logits for the token after each target token; arguments as in `Transformer`.
-
-    A target token reads the source tokens of its own segment.
-    """
-    ids_keys = (None, None) if ids_key is None else jax.random.split(ids_key)
-    train_keys = (None, None) if train_key is None else jax.random.split(train_key)
-    x = self.encoder.encode(
-      source, source_pos, segments=source_segments, ids_key=ids_keys[0], train_key=train_keys[0]
-    )
-    return self.decoder(
-      target,
-      target_pos,
-      segments=target_segments,
-      memory=Memory(x, source_segments),
-      ids_key=ids_keys[1],
-      train_key=train_keys[1],
-    )
+def _of_rows(pos: Ids, tokens: Array) -> Ids:
+  return jnp.broadcast_to(pos, (tokens.shape[0], *pos.shape[-1:]))
 
 
 def _pattern(scheme, window) -> tuple[Layer, ...]:
