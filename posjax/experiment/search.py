@@ -251,7 +251,7 @@ def _greedy(graph, state, source, limits, key, marks, capacity):
   return _found(_Hypotheses(tokens, lengths, total), total, finished, jnp.isnan(total))
 
 
-@functools.partial(jax.jit, static_argnames=('graph', 'marks', 'capacity', 'beams', 'wanted'))
+@functools.partial(jax.jit, static_argnames=('graph', 'marks', 'capacity', 'beams'))
 def _beam_search(graph, state, source, limits, alpha, key, marks, capacity, beams, wanted):
   model = nnx.merge(graph, state)
   batch = source.tokens.shape[0]

@@ -198,8 +198,11 @@ def test_a_row_whose_logits_become_nan_has_no_answer_and_its_neighbours_have(met
   method = getattr(search, method)
   good = find(method, model, ROWS[:1] * 3, [9, 9, 9], **options)
   found = find(method, model, [ROWS[0], [FAILS, 3], ROWS[0]], [9, 9, 9], **options)
-  assert not found.tokens[1].any() and not found.lengths[1] and not found.finished[1]
-  assert jnp.isnan(found.scores[1]) and jnp.isnan(found.log_probs[1])
+  assert not found.tokens[1].any()
+  assert not found.lengths[1]
+  assert not found.finished[1]
+  assert jnp.isnan(found.scores[1])
+  assert jnp.isnan(found.log_probs[1])
   for i in (0, 2):
     jax.tree.map(lambda a, b, i=i: np.testing.assert_array_equal(a[i], b[i]), found, good)
 
