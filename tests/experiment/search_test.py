@@ -150,9 +150,9 @@ def test_a_beam_as_wide_as_there_are_sequences_finds_the_best_of_all():
     check(found, i, all_sentences(model, row, limit, 0.6)[0])
 
 
-@pytest.mark.parametrize(('beams', 'vocab'), [(2, 13), (4, 6)])
+@pytest.mark.parametrize(('beams', 'vocab'), [(2, 13), (4, 5)])
 def test_beam_search_equals_a_plain_one_that_never_stops_early(beams, vocab):
-  model = Table(vocab)  # 6 is fewer than 2 x 4
+  model = Table(vocab)  # 5 is fewer than 2 x 4
   for alpha in (0.0, 0.6, 3.0):
     found = find(search.beam_search, model, beams=beams, alpha=alpha)
     lists = find(search.n_best, model, beams=beams, alpha=alpha)
@@ -196,46 +196,51 @@ def test_a_row_whose_logits_become_nan_has_no_answer_and_its_neighbours_have(met
   model = Table(13, end=-99.0)  # nothing ends
   options = {} if method == 'greedy' else {'beams': 3, 'alpha': 0.6}
   method = getattr(search, method)
-  good = find(method, model, ROWS[:1] * 3, [9, 9, 9], **options)
-  found = find(method, model, [ROWS[0], [FAILS, 3], ROWS[0]], [9, 9, 9], **options)
+  rows = [ROWS[0], [FAILS, 3], *ROWS[2:]]
+  good = find(method, model, limits=[9] * 4, **options)
+  found = find(method, model, rows, [9] * 4, **options)
   assert not found.tokens[1].any()
   assert not found.lengths[1]
   assert not found.finished[1]
   assert jnp.isnan(found.scores[1])
   assert jnp.isnan(found.log_probs[1])
-  for i in (0, 2):
+  for i in (0, 2, 3):
     jax.tree.map(lambda a, b, i=i: np.testing.assert_array_equal(a[i], b[i]), found, good)
 
 
 def test_a_row_is_searched_until_nothing_can_beat_its_answer_and_no_further():
   model = Table(13, sharpness=0.1, end=9.0)  # the first token is the end mark, almost surely
-  fails = [[FAILS, 1]]  # so that a second step would lose the row
-  found = find(search.beam_search, model, fails, [9], beams=3, alpha=0.6)
-  assert found.tokens[0].tolist() == [END] + [0] * 8
-  several = find(search.n_best, model, fails, [9], beams=3, alpha=0.6)
+  fails = [[FAILS, 1]] * 4  # so that a second step would lose the row
+  limits = [9] * 4
+  found = find(search.beam_search, model, fails, limits, beams=3, alpha=0.6)
+  assert found.tokens.tolist() == [[END] + [0] * 8] * 4
+  several = find(search.n_best, model, fails, limits, beams=3, alpha=0.6)
   assert jnp.isnan(several.scores).all()
   # A large penalty lets sentences win whose log-probability is far below: they are waited for.
-  lost = find(search.beam_search, model, fails, [9], beams=3, alpha=30.0)
+  lost = find(search.beam_search, model, fails, limits, beams=3, alpha=30.0)
   assert jnp.isnan(lost.scores).all()
 
 
 def test_where_there_are_fewer_hypotheses_than_beams_the_rest_are_empty():
-  found = find(search.n_best, Table(4), ROWS[:1], [1], beams=4, alpha=0.6)  # one word, or the end
-  assert found.lengths[0].tolist() == [1, 1, 0, 0]
-  assert found.finished[0].tolist() == [True, False, False, False]
-  assert found.scores[0, 2:].tolist() == [-np.inf] * 2
-  assert not found.tokens[0, 2:].any()
+  found = find(search.n_best, Table(5), limits=[1] * 4, beams=4, alpha=0.6)  # two words, or the end
+  assert found.lengths.tolist() == [[1, 1, 1, 0]] * 4
+  assert found.finished.tolist() == [[True, False, False, False]] * 4
+  assert found.scores[:, 3].tolist() == [-np.inf] * 4
+  assert not found.tokens[:, 3].any()
 
 
 def test_a_traced_limit_beyond_the_capacity_has_no_answer():
   model = Table(13)
-  for method in (
-    search.greedy,
-    functools.partial(search.beam_search, beams=2, alpha=0.0),
-  ):
-    found = jax.jit(lambda limits, method=method: find(method, model, limits=limits, capacity=4))(
-      jnp.array([4, 9, 0, 3])
+
+  @jax.jit
+  def both(limits):
+    options = {'limits': limits, 'capacity': 4}
+    return (
+      find(search.greedy, model, **options),
+      find(search.beam_search, model, beams=2, alpha=0.0, **options),
     )
+
+  for found in both(jnp.array([4, 9, 0, 3])):
     assert jnp.isnan(found.scores).tolist() == [False, True, True, False]
 
 
