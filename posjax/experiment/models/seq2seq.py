@@ -339,7 +339,8 @@ class RecurrentEncoderDecoder(nnx.Module):
       return self._output(states, context, x), states
 
     def step(carried, now):
-      carried, query = self._advance(carried, *now, memory)
+      token, pos = now
+      carried, query = self._advance(carried, token, pos, memory)
       return carried, (carried.output, query)
 
     _, outputs = jax.lax.scan(step, carried, (by_token, _pos(target).T))
