@@ -83,6 +83,25 @@ def test_real_recurrent_states_are_those_of_torch(cell, bidirectional):
     assert error(found[i], expected) <= 1e-6
 
 
+@pytest.mark.parametrize('cell', ['rnn', 'lstm'])
+@pytest.mark.parametrize('suffix', ['', '_bi'])
+def test_recurrent_states_are_those_recorded_of_torch(cell, suffix):
+  golden = np.load(Path(__file__).parents[1] / 'golden' / 'recurrent.npz')
+  sizes = {'hidden_width': 4, 'num_layers': 1, 'bidirectional': suffix == '_bi'}
+  model = encoder(cell, 'real', 3, **sizes)
+  (layer,) = model.layers
+  cells = (layer.forward_rnn, layer.backward_rnn) if suffix else (layer,)
+  for direction, one in zip(('', '_reverse'), (each.cell for each in cells), strict=False):
+    get = lambda kind: golden[f'{cell}{suffix}_{kind}_l0{direction}']  # noqa: B023 (called here)
+    one.dense_i.kernel[...] = jnp.asarray(get('weight_ih').T, jnp.float32)
+    one.dense_h.kernel[...] = jnp.asarray(get('weight_hh').T, jnp.float32)
+    both = one.dense_h if one.dense_i.bias is None else one.dense_i  # torch has two that add up
+    both.bias[...] = jnp.asarray(get('bias_ih') + get('bias_hh'), jnp.float32)
+  x = golden['x'].astype(np.float32)
+  states = encoded(model, x, np.ones(x.shape[:2]))
+  assert error(states, golden[f'{cell}{suffix}_out']) <= 1e-6
+
+
 def kernel(layer):
   return np.asarray(layer.real.kernel[...] + 1j * layer.imag.kernel[...], np.complex128)
 

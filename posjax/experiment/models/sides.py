@@ -5,7 +5,7 @@ or recurrent.
 """
 
 from collections.abc import Mapping
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 from jaxtyping import Array, Float, Int
 
@@ -28,6 +28,7 @@ class Side(NamedTuple):
   pos: Ids | None = None
 
 
+@runtime_checkable
 class SequenceToSequence(Protocol):
   """A model that reads a source sentence, and says a target sentence token by token.
 
