@@ -25,7 +25,7 @@ def check_widths(widths: Sequence[int]) -> tuple[int, ...]:
 
 
 def batches(
-  lengths: Sequence[int],
+  lengths: Sequence[int] | np.ndarray,
   make: Callable[[np.ndarray, int], Batch],
   *,
   widths: Sequence[int],
@@ -69,8 +69,9 @@ def batches(
     raise ValueError(
       f'Shards must divide {smallest} rows, but got shard {shard_index} of {shard_count}.'
     )
-  if max(lengths) > widths[-1]:
-    raise ValueError(f'Rows of {widths[-1]} cannot hold a text of {max(lengths)}.')
+  longest = np.max(lengths)
+  if longest > widths[-1]:
+    raise ValueError(f'Rows of {widths[-1]} cannot hold a text of {longest}.')
   bucket = np.searchsorted(widths, lengths)
   plan = functools.lru_cache(maxsize=2)(
     lambda epoch: epoch_plan(np.random.default_rng((seed, epoch)), bucket, rows)
