@@ -44,7 +44,7 @@ def batches(
 
   Args:
     lengths: of each text, none longer than the last width.
-    make: `(numbers of texts, width) -> batch`.
+    make: `(indices of texts [B], width) -> batch`.
     widths: of rows, rising.
     rows: in a batch of each width, all shards together, not rising; shard_count divides them.
     seed: 0 or more.
@@ -79,8 +79,8 @@ def batches(
   each = len(plan(0))  # of every epoch: it depends on how many texts each width has, and on no draw
 
   def one(index):
-    numbers, at = plan(index // each)[index % each]
-    return make(numbers[shard_index::shard_count], widths[at])
+    indices, at = plan(index // each)[index % each]
+    return make(indices[shard_index::shard_count], widths[at])
 
   in_turn = grain.ReadOptions(num_threads=0, prefetch_buffer_size=0)
   return grain.MapDataset.range(sys.maxsize).map(one).to_iter_dataset(in_turn)

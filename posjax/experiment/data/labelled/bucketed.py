@@ -49,7 +49,7 @@ def batches(
   """
   return buckets.batches(
     [len(text.tokens) for text in texts],
-    lambda numbers, width: batch([texts[number] for number in numbers], width),
+    lambda indices, width: batch([texts[index] for index in indices], width),
     widths=widths,
     rows=[batch_size] * len(widths),
     seed=seed,

@@ -95,12 +95,14 @@ def read(
     source, target = _languages(expression, source, target)
     reader = files.read if kind == 'file' else tfds.read
     found = reader(argument, source, target, held_out)
-  everything, judged = ([Pair(*each) for each in part] for part in found[:2])
-  train = [pair for pair in everything if pair.source.strip() and pair.target.strip()]
-  left_out, cut = {EMPTY: len(everything) - len(train)}, found[2]
-  if not judged:
+  everything, given, cut = found
+  train = [Pair(*each) for each in everything if each[0].strip() and each[1].strip()]
+  left_out = {EMPTY: len(everything) - len(train)}
+  if given is None:
     train, judged = _divided(train)
     cut = f'one in {CUT} of the training pairs, by a hash of the source'
+  else:
+    judged = [Pair(*each) for each in given]
   for what, part in (('learn from', train), ('be judged on', judged)):
     if not part:
       raise ValueError(f'{expression} leaves no pair to {what}.')

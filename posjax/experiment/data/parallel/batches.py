@@ -41,7 +41,7 @@ def batches(
     shard_count: number of disjoint shards.
 
   Returns:
-    Batches as of `batch`, with as many rows as `rows_of` says; `row` is the number in `pairs`.
+    Batches as of `batch`, with as many rows as `rows_of` says; `row` is the index in `pairs`.
 
   Raises:
     ValueError: if fewer pairs fit than a batch has rows, or a number is out of range.
@@ -49,10 +49,15 @@ def batches(
   widths = check_widths(widths)
   lengths = np.array([pair.length() for pair in pairs], int)
   (fitting,) = np.nonzero(lengths <= widths[-1])
+  if len(fitting) < batch_size:
+    raise ValueError(
+      f'A batch of {batch_size} needs as many pairs of at most {widths[-1]} tokens, but '
+      f'{len(fitting)} of {len(pairs)} are.'
+    )
 
-  def make(numbers: np.ndarray, width: int) -> Batch:
-    rows = fitting[numbers]
-    return batch([pairs[row] for row in rows], width, numbers=rows)
+  def make(indices: np.ndarray, width: int) -> Batch:
+    rows = fitting[indices]
+    return batch([pairs[row] for row in rows], width, indices=rows)
 
   return buckets.batches(
     lengths[fitting],
@@ -78,14 +83,14 @@ def in_order(pairs: Sequence[Coded], *, widths: Sequence[int], batch_size: int) 
   """
   widths = check_widths(widths)
   by_width: dict[int, list[int]] = {}
-  for number, pair in enumerate(pairs):
-    by_width.setdefault(width_of(pair.length(), widths), []).append(number)
+  for index, pair in enumerate(pairs):
+    by_width.setdefault(width_of(pair.length(), widths), []).append(index)
   made = []
   for width in sorted(by_width):
-    rows, numbers = rows_of(width, widths, batch_size), by_width[width]
-    for at in range(0, len(numbers), rows):
-      here = numbers[at : at + rows]
-      made.append(batch([pairs[number] for number in here], width, rows=rows, numbers=here))
+    rows, indices = rows_of(width, widths, batch_size), by_width[width]
+    for at in range(0, len(indices), rows):
+      here = indices[at : at + rows]
+      made.append(batch([pairs[index] for index in here], width, rows=rows, indices=here))
   return made
 
 
@@ -123,7 +128,7 @@ def batch(
   width: int,
   *,
   rows: int | None = None,
-  numbers: Sequence[int] | np.ndarray | None = None,
+  indices: Sequence[int] | np.ndarray | None = None,
 ) -> Batch:
   """One batch of pairs, each at the left of its row.
 
@@ -131,18 +136,18 @@ def batch(
     pairs: no longer than the width (`Coded.length`).
     width: W.
     rows: B; the number of pairs if None. Rows beyond it are 0 throughout, but for `row`.
-    numbers: of the pairs; by default 0, 1, ...
+    indices: those of the pairs, for `row`; by default 0, 1, ...
 
   Returns:
     int32 arrays. [B, W], 0 in the padding: `source`, `inputs` and `targets`, ids; and
     `source_segments` and `segments`, 1 at each token of the source and of the target. [B]: `row`,
-    the number of the pair, -1 in a row that is filled up; and `tokens`, those of both sides.
+    the index of the pair, -1 in a row that is filled up; and `tokens`, those of both sides.
 
   Raises:
     ValueError: if a pair does not fit.
   """
   rows = len(pairs) if rows is None else rows
-  numbers = range(len(pairs)) if numbers is None else numbers
+  indices = range(len(pairs)) if indices is None else indices
   longest = max((pair.length() for pair in pairs), default=0)
   if longest > width or len(pairs) > rows:
     raise ValueError(
@@ -151,11 +156,11 @@ def batch(
   names = ('source', 'source_segments', 'inputs', 'targets', 'segments')
   made: dict[str, np.ndarray] = {name: np.zeros((rows, width), np.int32) for name in names}
   made['row'], made['tokens'] = np.full(rows, -1, np.int32), np.zeros(rows, np.int32)
-  for row, (pair, number) in enumerate(zip(pairs, numbers, strict=True)):
+  for row, (pair, index) in enumerate(zip(pairs, indices, strict=True)):
     read, said = len(pair.source), len(pair.target)
     made['source'][row, :read], made['source'][row, read] = pair.source, END
     made['inputs'][row, 0], made['inputs'][row, 1 : said + 1] = START, pair.target
     made['targets'][row, :said], made['targets'][row, said] = pair.target, END
     made['source_segments'][row, : read + 1] = made['segments'][row, : said + 1] = 1
-    made['row'][row], made['tokens'][row] = number, read + said + 2
+    made['row'][row], made['tokens'][row] = index, read + said + 2
   return made

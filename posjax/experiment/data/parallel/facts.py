@@ -1,4 +1,4 @@
-"""What was read as parallel text, and what became of it, in words."""
+"""Facts of parallel text: what was read, and what became of it, in words."""
 
 from collections.abc import Sequence
 

@@ -15,7 +15,7 @@ _TRAIN = 'train'
 
 def read(
   place: str, source: str, target: str, held_out: str | None
-) -> tuple[list[Example], list[Example], str]:
+) -> tuple[list[Example], list[Example] | None, str]:
   """Reads the training pairs of a folder, and its held-out ones.
 
   A line ends at a line feed alone; a carriage return before it, a byte order mark and the line feed
@@ -30,7 +30,7 @@ def read(
       that the folder has.
 
   Returns:
-    Training pairs; held-out pairs, none if the folder has no such files and none were named; and
+    Training pairs; held-out pairs, None if the folder has no such files and none were named; and
     the names of the held-out files, in words.
 
   Raises:
@@ -50,7 +50,7 @@ def read(
   train = _pairs(folder, _TRAIN, source, target)
   stem = held_out or _held_out(folder, source, target)
   if stem is None:
-    return train, [], ''
+    return train, None, ''
   return train, _pairs(folder, stem, source, target), f'{stem}.{source} and {stem}.{target}'
 
 

@@ -11,7 +11,7 @@ _TRAIN, _HELD_OUT = 'train', 'validation'
 
 def read(
   dataset: str, source: str, target: str, held_out: str | None
-) -> tuple[list[Example], list[Example], str]:
+) -> tuple[list[Example], list[Example] | None, str]:
   """Reads the train split, and the split that is held out.
 
   Nothing is ever downloaded; `posjax.experiment.data.tfds` says where the data must be. Everything
@@ -24,7 +24,7 @@ def read(
     held_out: the name of a split. None: 'validation', where there is one.
 
   Returns:
-    Training pairs; held-out pairs, none if there is no such split and none was named; and the name
+    Training pairs; held-out pairs, None if there is no such split and none was named; and the name
     of the held-out split, in words.
 
   Raises:
@@ -45,7 +45,7 @@ def read(
     raise ValueError(f'held_out must name another split than {_TRAIN!r}, which is learned from.')
   train = _pairs(builder, dataset, _TRAIN, source, target)
   if held_out is None and _HELD_OUT not in builder.info.splits:
-    return train, [], ''
+    return train, None, ''
   split = held_out or _HELD_OUT
   return train, _pairs(builder, dataset, split, source, target), f'split {split}'
 

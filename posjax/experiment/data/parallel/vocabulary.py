@@ -17,6 +17,8 @@ from posjax.experiment.data.text import vocabulary as text
 PADDING, START, END = 0, 1, 2
 MARKS = ('<pad>', '<s>', '</s>')
 
+Ids = Sequence[int] | np.ndarray
+
 
 class Language(NamedTuple):
   """The tokens of one side.
@@ -35,8 +37,8 @@ class Language(NamedTuple):
   unit: str
   size: int
   encode: Callable[[str], np.ndarray]
-  decode: Callable[[Iterable[int]], str]
-  names: Callable[[Iterable[int]], list[str]]
+  decode: Callable[[Ids], str]
+  names: Callable[[Ids], list[str]]
   unknown: int | None
 
 
@@ -122,8 +124,41 @@ def restore(stored: Mapping[str, Any]) -> Vocabulary:
   return Vocabulary(source, target, joint, stored)
 
 
+def learn_or_restore(
+  tokens: str,
+  train: Sequence[Pair],
+  stored: Mapping[str, Any] | None,
+  *,
+  joint: bool,
+  vocab_size: int | None = None,
+) -> Vocabulary:
+  """The vocabulary of a run: a new one, or the one that the run stored when it began.
+
+  Args:
+    tokens: as of `learn`.
+    train: as of `learn`.
+    stored: of a `Vocabulary`; None learns one.
+    joint: as of `learn`.
+    vocab_size: as of `learn`.
+
+  Raises:
+    ValueError: as of `learn` and `restore`; or the stored vocabulary is one of other tokens.
+  """
+  if stored is None:
+    return learn(tokens, train, joint=joint, vocab_size=vocab_size)
+  made = restore(stored)
+  told = lambda tokens, joint: f'{tokens} for {"both sides" if joint else "each side"}'
+  found = {side['tokens'] for side in stored.values()}
+  if (found, made.joint) != ({tokens}, joint):
+    raise ValueError(
+      f'The stored vocabulary should be one of {told(tokens, joint)}, as the config says, but is '
+      f'one of {told(" and ".join(sorted(found)), made.joint)}.'
+    )
+  return made
+
+
 def _learn(tokens: str, sentences: Sequence[str], size: int | None, side: str) -> Mapping[str, Any]:
-  """What is stored of one side."""
+  """The tokens of one side, as they are stored."""
   try:
     learned = text.learn(tokens, [_spaced(tokens, each) for each in sentences], size, unknown=True)
   except ValueError as error:
@@ -143,7 +178,7 @@ def _language(stored: Any) -> Language:
   def encode(sentence: str) -> np.ndarray:
     return made.encode(_spaced(tokens, sentence)).astype(np.int32) + shift
 
-  def decode(ids: Iterable[int]) -> str:
+  def decode(ids: Ids) -> str:
     said = [int(i) for i in ids]
     said = said[: said.index(END)] if END in said else said
     line = made.decode([i - shift for i in said if i >= shift]).replace('\n', end_of_line)
@@ -151,7 +186,7 @@ def _language(stored: Any) -> Language:
       return ' '.join(line.split())
     return line.removeprefix(' ') if tokens == 'sentencepiece' else line
 
-  def names(ids: Iterable[int]) -> list[str]:
+  def names(ids: Ids) -> list[str]:
     return [MARKS[i] if i < shift else made.decode([i - shift]) for i in map(int, ids)]
 
   unknown = None if made.cut is None else made.cut + shift
