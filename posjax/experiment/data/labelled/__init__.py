@@ -4,16 +4,15 @@ Here belongs what only texts with one label each need: the readers of each form,
 and batches whose rows have few widths.
 """
 
-import hashlib
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from posjax.experiment.data.expression import parse
 from posjax.experiment.data.fingerprint import fingerprint
 from posjax.experiment.data.labelled import files, order, tfds
+from posjax.experiment.data.splits import CUT, fold_of
 from posjax.experiment.data.words import split
 
-CUT = 10  # where nothing is held out, one text in ten is
 FORMS = ('file:PATH', 'tfds:NAME', 'synthetic:order')
 
 
@@ -77,12 +76,6 @@ def read(expression: str, folds: int = 0, fold: int = 0) -> Labelled:
   labels = _checked(expression, train, held_out)
   digest = fingerprint(*(map(_line, part) for part in (train, held_out)))
   return Labelled(tuple(train), tuple(held_out), labels, cut, digest)
-
-
-def fold_of(text: str, folds: int) -> int:
-  """The fold of a text, in [0, folds): of its words, so that spaces and capitals do not matter."""
-  digest = hashlib.sha256(' '.join(split(text)).encode()).digest()
-  return int.from_bytes(digest[:8], 'big') % folds
 
 
 def _both(expression: str) -> tuple[list[Example], list[Example]]:

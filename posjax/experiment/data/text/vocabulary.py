@@ -28,8 +28,8 @@ class Vocabulary(NamedTuple):
     decode: `(ids) -> text`; bytes that are not UTF-8 are shown as a mark.
     separator: what stands between two documents that are joined to one stream.
     ending: what each document ends with.
-    cut: the id of `<unk>` where it stands for types that a `vocab_size` left out; None elsewhere,
-      so that what ids spell is the text (of words, but for its white space).
+    cut: the id of `<unk>` where it stands for types that were left out, or that the text has not;
+      None elsewhere, so that what ids spell is the text (of words, but for its white space).
     stored: all of it as JSON, for `restore`.
   """
 
@@ -43,7 +43,12 @@ class Vocabulary(NamedTuple):
   stored: Mapping[str, Any]
 
 
-def learn(tokens: str, documents: Sequence[str], vocab_size: int | None = None) -> Vocabulary:
+def learn(
+  tokens: str,
+  documents: Sequence[str],
+  vocab_size: int | None = None,
+  unknown: bool = False,
+) -> Vocabulary:
   """The vocabulary of a text that is trained on.
 
   Args:
@@ -53,6 +58,7 @@ def learn(tokens: str, documents: Sequence[str], vocab_size: int | None = None) 
     documents: the text.
     vocab_size: V. For characters and words: the most frequent ones, `<unk>` included, which all
       others become; by default all, and there is an `<unk>` only if a word of the text is.
+    unknown: whether characters and words have an `<unk>` in any case, which other texts need.
 
   Raises:
     ValueError: there are no such tokens, or V is out of their range.
@@ -60,11 +66,11 @@ def learn(tokens: str, documents: Sequence[str], vocab_size: int | None = None) 
   """
   if tokens == 'bytes' and vocab_size is not None:
     raise ValueError(f'There are 256 bytes: vocab_size must be None, but got {vocab_size}.')
-  cut = vocab_size is not None
+  cut = unknown or vocab_size is not None
   makers = {
     'bytes': lambda: {},
-    'characters': lambda: {'types': _characters(documents, vocab_size), 'cut': cut},
-    'words': lambda: {'types': _words(documents, vocab_size), 'cut': cut},
+    'characters': lambda: {'types': _characters(documents, vocab_size, cut), 'cut': cut},
+    'words': lambda: {'types': _words(documents, vocab_size, cut), 'cut': cut},
     'sentencepiece': lambda: {'model': _pieces(documents, vocab_size)},
   }
   if tokens not in makers:
@@ -226,27 +232,27 @@ def _spelled(model, i: int) -> bytes:
   return b'' if model.is_unknown(i) else piece.replace(_SPACE, ' ').encode()
 
 
-def _characters(documents: Sequence[str], vocab_size: int | None) -> list[str]:
+def _characters(documents: Sequence[str], vocab_size: int | None, cut: bool) -> list[str]:
   counts = Counter()
   for document in documents:
     counts.update(document)
-  return sorted(_chosen(counts, (), vocab_size, 'characters'))
+  return sorted(_chosen(counts, (UNKNOWN,) if cut else (), vocab_size, 'characters'))
 
 
-def _words(documents: Sequence[str], vocab_size: int | None) -> list[str]:
+def _words(documents: Sequence[str], vocab_size: int | None, cut: bool) -> list[str]:
   counts = Counter()
   for document in documents:
     for line in document.split('\n'):
       counts.update(line.split())
-  return _chosen(counts, (END_OF_LINE,), vocab_size, 'words')
+  marks = (END_OF_LINE, UNKNOWN) if cut else (END_OF_LINE,)
+  return _chosen(counts, marks, vocab_size, 'words')
 
 
 def _chosen(counts: Counter, marks: Sequence[str], size: int | None, what: str) -> list[str]:
   """The names of the tokens: first the marks, then the types, the most frequent first.
 
-  With a size, only as many of them are kept, and `<unk>` is one of the marks.
+  With a size, only as many of them are kept.
   """
-  marks = (*marks, UNKNOWN) if size is not None else marks
   types = sorted(counts.keys() - set(marks), key=lambda each: (-counts[each], each))
   if size is None:
     return [*marks, *types]

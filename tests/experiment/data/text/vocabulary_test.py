@@ -101,6 +101,14 @@ def test_a_cut_keeps_the_most_frequent_and_the_rest_is_unknown():
   assert len({unknown, *letters.encode('ab').tolist()}) == 3
 
 
+def test_other_texts_can_be_given_an_unknown_although_nothing_is_cut():
+  for tokens, size in (('words', 5), ('characters', 5)):
+    made = learn(tokens, ['a b\nc'] if tokens == 'words' else ['abc '], unknown=True)
+    assert made.size == size
+    assert (made.encode('a z') == made.cut).tolist()[-1]
+    assert restore(json.loads(json.dumps(made.stored))).cut == made.cut
+
+
 def test_a_text_that_has_unknown_words_gives_the_unknown_an_id_and_nothing_is_cut():
   made = learn('words', ['a <unk> b\n'])
   assert made.encode('zebra')[0] == made.encode('<unk>')[0]
