@@ -79,14 +79,14 @@ def ask(
     FileNotFoundError: as `load`.
     ValueError: as `load`, or if there is no text, or one cannot be read.
   """
-  _check(texts)
   check_value('seed', Seed, seed)
   asked, model = load(workdir, length=length)
+  _check(texts, asked.empty)
   return asked.answer(model, texts, jax.random.key(seed))
 
 
-def _check(texts: Sequence[str]) -> None:
-  if not texts or not all(texts):
+def _check(texts: Sequence[str], empty: bool) -> None:
+  if not texts or not (empty or all(texts)):
     raise ValueError('A text to ask is empty.' if texts else 'There is no text to ask.')
   for text in texts:
     check_value('A text to ask', str, text)
@@ -100,18 +100,19 @@ def _set_length(config: ConfigDict, length: int) -> None:
   config.task.sample_length = length
 
 
-def batches(texts: Sequence[str], entered: Any) -> Iterator[list[str]]:
+def batches(texts: Sequence[str], entered: Any, empty: bool = False) -> Iterator[list[str]]:
   """The texts of a command: its arguments, the whole standard input for '-', or its lines.
 
   Args:
     texts: the arguments; none reads lines.
     entered: the standard input, a text file. What is typed in a terminal is answered line by line.
+    empty: whether an empty text can be answered.
 
   Raises:
-    ValueError: if a text is empty, or there is none.
+    ValueError: if a text is empty and has no answer, or there is none.
   """
   try:
-    yield from _entered(texts, entered)
+    yield from _entered(texts, entered, empty)
   except UnicodeDecodeError as error:
     raise ValueError(
       f'The standard input must be text in {error.encoding}, but it holds the byte '
@@ -119,19 +120,19 @@ def batches(texts: Sequence[str], entered: Any) -> Iterator[list[str]]:
     ) from error
 
 
-def _entered(texts: Sequence[str], entered: Any) -> Iterator[list[str]]:
+def _entered(texts: Sequence[str], entered: Any, empty: bool) -> Iterator[list[str]]:
   if texts == ['-']:
     texts = [entered.read().removesuffix('\n')]
   if texts:
-    _check(texts)
+    _check(texts, empty)
     yield list(texts)
     return
   rows, read = 1 if entered.isatty() else ROWS, 0
   lines = (line.removesuffix('\n') for line in entered)
   while batch := list(itertools.islice(lines, rows)):
-    if not all(batch):
+    if not (empty or all(batch)):
       raise ValueError(f'Line {read + batch.index("") + 1} of the standard input is empty.')
-    _check(batch)
+    _check(batch, empty)
     yield batch
     read += len(batch)
   if not read:
@@ -211,7 +212,8 @@ def main() -> None:
   try:
     check_value('--seed', Seed, given.seed)
     one, console, found = load(given.workdir, length=given.length), plain.console(), []
-    for text, answer in answers(one, batches(given.text, sys.stdin), given.seed):
+    groups = batches(given.text, sys.stdin, one.asked.empty)
+    for text, answer in answers(one, groups, given.seed):
       show(answer, console)
       if given.plot:
         found.append((text, answer))

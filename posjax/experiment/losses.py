@@ -30,7 +30,10 @@ class Losses(NamedTuple):
 
 
 def cross_entropy(
-  logits: Float[Array, 'B T V'], targets: Int[Array, 'B T'], weights: Array
+  logits: Float[Array, 'B T V'],
+  targets: Int[Array, 'B T'],
+  weights: Array,
+  smoothing: float = 0.0,
 ) -> Losses:
   """Losses of logits, where every token that counts has one right answer.
 
@@ -38,8 +41,14 @@ def cross_entropy(
     logits: of any float type; the losses are computed in float32.
     targets: the right answers.
     weights: [B, T], 1 or True where a token counts.
+    smoothing: the share of the target distribution that all V tokens have alike, in [0, 1); the
+      right answer has the rest (Szegedy et al. 2016, https://arxiv.org/abs/1512.00567, section 7).
   """
-  loss = optax.softmax_cross_entropy_with_integer_labels(logits.astype(jnp.float32), targets)
+  logits = logits.astype(jnp.float32)
+  loss = optax.softmax_cross_entropy_with_integer_labels(logits, targets)
+  if smoothing:
+    uniform = jax.nn.logsumexp(logits, axis=-1) - logits.mean(-1)
+    loss = (1 - smoothing) * loss + smoothing * uniform
   weights = weights.astype(jnp.float32)
   correct = (logits.argmax(-1) == targets).astype(jnp.float32)
   # The loss of padding may be anything, NaN included, and must not reach a sum.

@@ -134,10 +134,12 @@ class Ask(NamedTuple):
     answer: `(model, texts, key) -> answers`, one for each text, all texts in one batch. It raises
       ValueError for a text that it cannot read.
     examples: what a run asks at its end.
+    empty: whether an empty text has an answer, as the translation of an empty line.
   """
 
   answer: Callable[[Any, Sequence[str], PRNGKey], list[Answer]]
   examples: tuple[Example, ...]
+  empty: bool = False
 
 
 class Memory(NamedTuple):

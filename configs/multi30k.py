@@ -1,0 +1,44 @@
+"""Multi30k: captions of pictures, German to English, by a small Transformer.
+
+  python train.py --config=configs/multi30k.py --config.task.data=file:PATH
+
+PATH is a folder with train.de, train.en, val.de and val.en. The test set, once all is fixed:
+--config.task.held_out=test_2016_flickr. English to German: --config.task.source=en
+--config.task.target=de.
+"""
+
+from ml_collections import ConfigDict
+
+from configs import translation
+
+
+def get_config() -> ConfigDict:
+  """`translation`, with real sentences and a model of that size."""
+  c = translation.get_config()
+  c.task.data = 'file:multi30k'
+  c.task.source = 'de'
+  c.task.target = 'en'
+  c.task.tokens = 'sentencepiece'
+  c.task.vocab_size = 4000
+  c.task.joint = True
+  c.task.widths = (16, 24, 48)
+  c.task.extra_length = 50
+  c.batch_size = 48
+  c.steps = 10_000
+  c.model.num_layers = 3
+  c.model.width = 192
+  c.model.num_heads = 6
+  c.model.ff_width = 384
+  c.model.dropout_rate = 0.3
+  c.model.shared = True  # one table for both languages and the readout
+  c.model.unroll = 3
+  c.optimizer.learning_rate = 3e-3
+  c.optimizer.warmup_steps = 500
+  c.optimizer.weight_decay = 0.01
+  c.checkpoint.keep = 5
+  c.checkpoint.use = 'mean'
+  c.checkpoint.mean_of = 5
+  c.log_every = 50
+  c.eval_every = 500
+  c.checkpoint_every = 250
+  return c

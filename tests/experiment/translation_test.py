@@ -1,0 +1,234 @@
+"""The task of translation: what it reads, scores and says, and that it learns."""
+
+import io
+import json
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import sacrebleu
+from flax import nnx
+from matplotlib.figure import Figure
+
+import posjax
+from configs import multi30k, translation, translation_recurrent
+from posjax.experiment import ask, evaluation, sharding
+from posjax.experiment.data.parallel.batches import batch as make_batch
+from posjax.experiment.data.parallel.vocabulary import END, START, Coded, restore
+from posjax.experiment.models.sides import Side
+from posjax.experiment.run import train
+from posjax.experiment.search import greedy
+from posjax.experiment.tasks import get_task
+
+PAIRS = [
+  ('ein Hund', 'a dog'),
+  ('zwei Hunde', 'two dogs'),
+  ('eine Katze', 'a cat'),
+  ('zwei Katzen laufen', 'two cats run'),
+] * 4
+KEY = jax.random.key(0)
+JUDGED = [('ein Hund läuft', 'a dog runs'), ('', ''), ('zwei Katzen', 'two cats')]
+
+
+@pytest.fixture
+def folder(tmp_path):
+  for name, pairs in (('train', PAIRS), ('val', JUDGED)):
+    for side, language in enumerate(('de', 'en')):
+      lines = ''.join(f'{pair[side]}\n' for pair in pairs)
+      (tmp_path / f'{name}.{language}').write_text(lines)
+  return f'file:{tmp_path}'
+
+
+def configured(config, data, **changes):
+  config.task.data = data
+  config.task.widths = (4, 8)
+  if data.startswith('file:'):
+    config.task.source, config.task.target = 'de', 'en'
+  small = {'model.width': 8, 'model.num_layers': 1}
+  recurrent = 'cell' in config.model
+  small |= {'model.hidden_width': 8} if recurrent else {'model.num_heads': 2, 'model.ff_width': 8}
+  config.update_from_flattened_dict(small | changes)
+  config.batch_size = 2
+  return config
+
+
+def made(data, scheme='none', config=translation, **changes):
+  config = configured(config.get_config(), data, **changes)
+  arguments = config.task.to_dict()
+  name = arguments.pop('name')
+  shared = {'seed': 0, 'batch_size': 2}
+  schemes = [posjax.get(line) for line in scheme.split('|')]
+  return get_task(name)(schemes, config.model.to_dict(), **shared, **arguments)
+
+
+def scores(task, name):
+  """A score of an untrained model."""
+  graph, state = nnx.split(task.model(nnx.Rngs(0)))
+  (found,) = [each for each in task.evaluations if each.name == name]
+  return evaluation.evaluate(found, graph, state, sharding.make_mesh(), KEY)
+
+
+def test_it_says_what_it_read_and_how_it_scores(folder):
+  facts = made(folder).facts
+  assert facts['pairs'] == '16 to learn from, 3 held out (val.de and val.en)'
+  assert facts['empty'] == '1 held-out pairs have an empty side'
+  assert facts['scores'].startswith('BLEU nrefs:1|case:mixed|')
+  assert len(facts['sha256']) == 64
+
+
+def test_every_sentence_is_scored_once_by_sacrebleu_also_an_empty_one(folder):
+  task = made(folder, **{'task.widths': (4,)})  # one of them is wider
+  graph, state = nnx.split(task.model(nnx.Rngs(0)))
+  first = task.evaluations[0]
+  said = []
+  for batch, arrays in evaluation.predictions(
+    first, graph, state, sharding.make_mesh(), jax.random.key(0)
+  ):
+    said += first.metrics['bleu'].update(arrays, batch)
+  assert [number for number, _ in sorted(said)] == [0, 1, 2]
+  hypotheses = [text for _, text in sorted(said)]
+  score = scores(task, 'beam 4')
+  expected = sacrebleu.corpus_bleu(hypotheses, [[target for _, target in JUDGED]]).score
+  assert score.values['bleu'] == pytest.approx(expected)
+  assert score.counted == 3
+
+
+@pytest.mark.parametrize('config', [translation, translation_recurrent])
+def test_own_tokens_are_those_of_greedy_search_one_by_one(folder, config):
+  task = made(folder, config=config, **{'task.widths': (8,)})
+  model = task.model(nnx.Rngs(0))
+  graph, state = nnx.split(model)
+  batch = jax.tree.map(jnp.asarray, task.evaluations[0].batches()[0])
+  source = Side(batch['source'], batch['source_segments'])
+
+  @jax.jit
+  def log_probs(state, said, count):
+    target = Side(said, jnp.broadcast_to((jnp.arange(8) < count).astype(jnp.int32), (2, 8)))
+    logits = nnx.merge(graph, state)(source, target)
+    return jax.nn.log_softmax(logits[:, count - 1])
+
+  said = np.zeros((2, 8), np.int32)
+  said[:, 0], loss, counted = START, 0.0, 0
+  going = batch['segments'][:, 0] != 0
+  for place in range(8):
+    found = log_probs(state, said, place + 1)
+    going = going & (batch['segments'][:, place] != 0)
+    for row in np.flatnonzero(going):
+      loss, counted = loss - float(found[row, batch['targets'][row, place]]), counted + 1
+    own = found.at[:, jnp.array([0, START])].set(-jnp.inf).argmax(-1)
+    going = going & (own != END)
+    if place < 7:
+      said[:, place + 1] = own
+  (judge,) = [each for each in task.evaluations if each.name == 'own tokens']
+  arrays, _ = jax.jit(lambda state: judge.predict(nnx.merge(graph, state), batch, None, KEY))(state)
+  assert float(arrays['weights'].sum()) == counted
+  np.testing.assert_allclose(float(arrays['loss'].sum()), loss, rtol=1e-5)
+
+
+def test_a_sentence_beyond_a_table_has_no_score_and_says_so(folder):
+  task = made(folder, 'learned(max_length=3)')
+  assert scores(task, 'beam 4').why == 'beyond its table'
+  model = task.model(nnx.Rngs(0))
+  (answer,) = task.ask.answer(model, ['zwei Katzen laufen laufen'], KEY)
+  assert answer.plain == '(no translation: positions lie beyond a table of the scheme)'
+  assert not answer.pictures
+
+
+@pytest.mark.parametrize('tokens', ['words', 'characters', 'bytes'])
+def test_it_answers_an_empty_line_unseen_characters_and_2000_words(folder, tokens):
+  sizes = {'task.widths': (8, 32), 'task.beams': 1, 'task.extra_length': 1}
+  task = made(folder, **{'task.tokens': tokens, **sizes})
+  model = task.model(nnx.Rngs(0))
+  for text in ('', 'Ω 日本 ein', 'Hund ' * (2000 if tokens == 'words' else 4)):
+    (answer,) = task.ask.answer(model, [text], KEY)
+    assert '\n' not in answer.plain
+    assert '(no translation' not in answer.plain
+
+
+def test_the_answer_to_a_text_does_not_depend_on_the_texts_beside_it(folder):
+  task = made(folder, 'sinusoidal')
+  model, key = task.model(nnx.Rngs(1)), jax.random.key(0)
+  texts = ['ein Hund', '', 'zwei Katzen laufen und ein Hund']
+  together = [answer.plain for answer in task.ask.answer(model, texts, key)]
+  assert together == [task.ask.answer(model, [text], key)[0].plain for text in texts]
+
+
+def test_a_translation_that_does_not_end_says_so(folder):
+  task = made(folder, **{'task.extra_length': 1, 'task.beams': 1, 'task.widths': (8,)})
+  model = task.model(nnx.Rngs(0))
+  texts = ['ein', 'Hund', 'zwei Katzen', '']
+  notes = [' (not ended after ' in each.plain for each in task.ask.answer(model, texts, KEY)]
+  pairs = [Coded(task_ids(task, text), np.zeros(0, np.int32)) for text in texts]
+  batch = jax.tree.map(jnp.asarray, make_batch(pairs, 8))
+  source = Side(batch['source'], batch['source_segments'])
+  limits = source.segments.sum(1) + 1
+  found = greedy(model, source, start=START, end=END, max_lengths=limits, capacity=9, key=KEY)
+  assert notes == [not ended for ended in found.finished.tolist()]
+  assert any(notes)
+
+
+def task_ids(task, text):
+  """The ids of a source text, by the vocabulary that the task stores."""
+  return restore(task.vocabulary).source.encode(text)
+
+
+@pytest.mark.parametrize(
+  ('config', 'names'),
+  [(translation, {'encoder', 'decoder', 'cross'}), (translation_recurrent, {'cross'})],
+)
+def test_pictures_have_a_map_for_each_head_with_the_tokens_beside_it(folder, config, names):
+  task = made(folder, config=config, **{'model.num_layers': 2} if config is translation else {})
+  (answer,) = task.ask.answer(task.model(nnx.Rngs(0)), ['zwei Katzen'], KEY)
+  assert set(answer.pictures) == names
+  for name, draw in answer.pictures.items():
+    figure = Figure()
+    draw(figure)
+    maps = [axes.images[0].get_array() for axes in figure.axes]
+    assert len(maps) == (4 if config is translation else 1)
+    for one in maps:
+      np.testing.assert_allclose(one.sum(1), 1, rtol=1e-5)
+    words = [label.get_text() for label in figure.axes[-1].get_xticklabels()]
+    if name != 'decoder':
+      assert words == ['zwei', 'Katzen', '</s>'] or len(figure.axes) > 1
+    figure.savefig(io.BytesIO())
+
+
+def test_it_refuses_what_does_not_fit(folder):
+  with pytest.raises(ValueError, match=r"no key 'model.bidirectional'"):
+    made(folder, config=translation_recurrent, **{'task.architecture': 'transformer'})
+  with pytest.raises(ValueError, match=r'one scheme, for its embeddings, but got 2'):
+    made(folder, 'none|sinusoidal', translation_recurrent)
+  with pytest.raises(
+    ValueError, match=r'up to 2 tokens, the last of task.widths, but only 0 of 16'
+  ):
+    made(folder, **{'task.widths': (2,)})
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize('config', [translation, translation_recurrent])
+def test_it_learns_to_say_sentences_backwards_resumes_and_is_asked(tmp_path, config):
+  config = config.get_config()
+  config.steps = 300
+  config.eval_every = 300
+  result = train(config, tmp_path)
+  assert result.scores['beam 4'].values['right'] > 0.9
+  assert result.scores['training sentences'].values['right'] > 0.9
+  stored = json.loads((tmp_path / 'vocabulary.json').read_text())
+  assert set(stored) == {'source', 'target'}
+  (answer,) = ask.ask(tmp_path, ['A m n B'])
+  assert answer.plain == 'B n m A'
+
+
+def test_the_configs_are_those_of_the_task(folder):
+  config = multi30k.get_config()
+  config.task.data = folder
+  config.task.vocab_size = 280
+  arguments = config.task.to_dict()
+  name = arguments.pop('name')
+  task = get_task(name)(
+    [posjax.get(config.scheme)], config.model.to_dict(), seed=0, batch_size=4, **arguments
+  )
+  batch = next(iter(task.train_batches(0, 1)))
+  shapes = {name: array.shape for name, array in batch.items()}
+  assert shapes['source'] == shapes['inputs'] == shapes['targets'] == shapes['segments']
