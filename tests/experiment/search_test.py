@@ -27,7 +27,10 @@ class State(NamedTuple):
 
 
 class Table(nnx.Module):
-  """The logits are those of the table in the row that a hash of all tokens says."""
+  """The logits are those of the table in the row that a hash of all tokens says.
+
+  After padding, which is never said, they are NaN.
+  """
 
   def __init__(self, vocab, sharpness=2.0, end=0.0):
     table = sharpness * np.random.default_rng(vocab).normal(size=(P, vocab))
@@ -47,7 +50,7 @@ class Table(nnx.Module):
 
   def step(self, tokens, state):
     state = State((state.hash * 31 + tokens + 1) % P, state.count + 1, state.most)
-    fine = (state.count <= state.most)[:, None]
+    fine = ((state.count <= state.most) & (tokens != 0))[:, None]
     return jnp.where(fine, self.table[...][state.hash], jnp.nan), state
 
   def select(self, state, rows):

@@ -206,6 +206,16 @@ def test_call_and_steps_equal_the_equations_of_each_sentence_alone(options, line
   agrees(options, line)
 
 
+def test_steps_equal_the_call_where_embeddings_and_similarity_know_positions():
+  model = made(bidirectional=False, scheme=posjax.get('sinusoidal'), similarity='unscaled+alibi')
+  source, target = sides()
+  source = source._replace(pos=3 * jnp.arange(6))
+  both = lambda model, *sides: (model(*sides), stepped(model, *sides, 7))
+  called, steps = calls(model, both, source, target)
+  real = target.segments[..., None]
+  assert error(steps * real, called * real) < 1e-6
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(('options', 'line'), ALL)
 def test_all_cells_orders_and_similarities_equal_their_equations(options, line):
