@@ -380,6 +380,7 @@ def test_wrong_options_are_refused(unchecked):
     ({'similarity': 'aditive'}, "'aditive'"),
     ({'similarity': 'randomized(max_length=9)'}, 'does no more, but got one with ids'),
     ({'similarity': 'unscaled+forgetting'}, 'does no more, but got one with prepare'),
+    ({'scheme': 2 * [posjax.get('none')]}, 'takes one scheme, but got 2 of them'),
     ({'scheme': posjax.get('rope')}, 'no self-attention, and would lose .* in query, key'),
     ({'scheme': posjax.get('complex_order')}, 'are real, but got a scheme of complex embeddings'),
   ]:
