@@ -24,7 +24,7 @@ the paper. An LSTM starts with a forget gate's bias of 1, so that it remembers a
 B rows, S source and T target tokens, N hidden width, E width of the encoder's states.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
 import jax
@@ -100,8 +100,8 @@ class RecurrentEncoderDecoder(nnx.Module):
   Args:
     source_vocab: token types of the source.
     target_vocab: token types of the target.
-    scheme: of the embeddings of both sides. Recurrent cells know order by themselves, and need
-      none.
+    scheme: one scheme, of the embeddings of both sides. Recurrent cells know order by themselves,
+      and need none.
     cell: 'rnn', 'lstm' or 'gru', of both sides.
     width: M, of the embeddings.
     hidden_width: N, of the decoder's states, and of each direction of the encoder.
@@ -115,7 +115,7 @@ class RecurrentEncoderDecoder(nnx.Module):
       two; where they are not equally wide, it projects the encoder's states to the width of the
       decoder's.
     dropout_rate: of the embeddings, and of the outputs before the readout.
-    shared: whether both sides have one table of embeddings.
+    shared: whether both sides have one table of embeddings, and one set of the scheme's parameters.
     rngs: a stream for `params`.
 
   Raises:
@@ -126,7 +126,7 @@ class RecurrentEncoderDecoder(nnx.Module):
     self,
     source_vocab: int,
     target_vocab: int,
-    scheme: Scheme = Scheme(),  # noqa: B008 (immutable)
+    scheme: Scheme | Sequence[Scheme] = Scheme(),  # noqa: B008 (immutable)
     *,
     cell: Cell,
     width: Count,
@@ -153,7 +153,7 @@ class RecurrentEncoderDecoder(nnx.Module):
         'A table of embeddings is shared by vocabularies of one size, but got '
         f'{source_vocab} and {target_vocab}.'
       )
-    _check_embeds(scheme, make_dims(width, 1, None, source_vocab))
+    scheme = _check_embeds(scheme, make_dims(width, 1, None, source_vocab))
     self.order, self.input_feeding, self.dropout_rate = order, input_feeding, dropout_rate
     embed = lambda vocab: Embedding([scheme], make_dims(width, 1, None, vocab), rngs=rngs)
     self.source_embed = embed(source_vocab)
@@ -399,8 +399,18 @@ def _lstm(width: int, hidden_width: int, *, rngs: nnx.Rngs) -> nnx.OptimizedLSTM
 CELLS = {'rnn': REAL.rnn, 'lstm': _lstm, 'gru': REAL.gru}
 
 
-def _check_embeds(scheme: Scheme, dims: Dims) -> None:
-  """Raises ValueError unless the scheme acts on real embeddings, or not at all."""
+def _check_embeds(given: Scheme | Sequence[Scheme], dims: Dims) -> Scheme:
+  """The one scheme, which acts on real embeddings, or not at all.
+
+  Raises:
+    ValueError: if it does anything else, or there are several.
+  """
+  (scheme, *others) = (given,) if isinstance(given, Scheme) else given
+  if others:
+    raise ValueError(
+      f'A recurrent model takes one scheme, but got {1 + len(others)} of them: patterns are for '
+      'the layers of a Transformer.'
+    )
   for part in scheme.parts or (scheme,):
     used = places(part)
     if used and not {'ids', 'embed'} & set(used):
@@ -412,6 +422,7 @@ def _check_embeds(scheme: Scheme, dims: Dims) -> None:
     raise ValueError(
       'The cells of this recurrent model are real, but got a scheme of complex embeddings.'
     )
+  return scheme
 
 
 def _check_compares(similarity: Scheme) -> None:
@@ -450,7 +461,7 @@ def _several(side: Side) -> Bool[Array, ' B']:
   Raises:
     ValueError: if some are seen to.
   """
-  several = (side.segments > 1).any(1)
+  several = jnp.asarray(side.segments > 1).any(1)
   traced = isinstance(several, jax.core.Tracer)
   if not traced and several.is_fully_addressable and np.asarray(several).any():
     raise ValueError(
