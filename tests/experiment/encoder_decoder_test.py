@@ -191,7 +191,7 @@ def test_a_shared_table_learns_from_both_sides():
 def test_the_keys_of_the_model_are_checked_and_what_cannot_be_is_refused(unchecked):
   keys = encoder_decoder_keys()
   check_section('model', {**SIZES, 'cross_scheme': 'alibi', 'decoder_layers': None}, keys)
-  with pytest.raises(ValueError, match="did you mean 'model.cross_scheme'"):
+  with pytest.raises(ValueError, match=r"did you mean 'model\.cross_scheme'"):
     check_section('model', {**SIZES, 'croos_scheme': 'alibi'}, keys)
   with pytest.raises(ValueError, match='one vocabulary for both sides, but got 11 and 12 token'):
     EncoderDecoder(11, 12, posjax.get('none'), shared=True, **SIZES, rngs=nnx.Rngs(0))
