@@ -456,7 +456,8 @@ def test_weights_are_those_of_the_softmax_before_dropout_and_zero_where_hidden(u
   np.testing.assert_array_equal(out, attend(**options, **dropout))
   no_keys = attend(k=K[:, :0], v=V[:, :0], k_pos=K_POS[:, :0], return_weights=True)
   assert [each.shape for each in no_keys] == [out.shape, (BATCH, HEADS, QUERIES, 0)]
-  rows = {name: np.stack([x, x]) for name, x in (('q', Q), ('k', K), ('v', V))}
+  pairs = {'q': Q, 'k': K, 'v': V, 'q_pos': Q_POS, 'k_pos': K_POS}
+  rows = {name: np.stack([x, x]) for name, x in pairs.items()}
   assert attend(**rows, return_weights=True)[1].shape == (2, *weights.shape)
   with pytest.raises(ValueError, match="needs implementation='dense', or None, but"):
     attend(implementation='blockwise', return_weights=True)
