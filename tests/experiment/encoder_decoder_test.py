@@ -97,7 +97,9 @@ def test_step_by_step_batched_and_padded_is_teacher_forcing_alone(line):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize('changes', [{'window': 2}, {'decoder_layers': 4}, {'cross_scheme': 't5'}])
+@pytest.mark.parametrize(
+  'changes', [{'window': 2}, {'decoder_layers': 4}, {'cross_scheme': 't5'}, {'query_key': 'joint'}]
+)
 def test_windows_layers_and_cross_schemes_decode_likewise(changes):
   check_decoding('alibi', **changes)
 
