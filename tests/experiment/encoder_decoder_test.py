@@ -98,10 +98,17 @@ def test_step_by_step_batched_and_padded_is_teacher_forcing_alone(line):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-  'changes', [{'window': 2}, {'decoder_layers': 4}, {'cross_scheme': 't5'}, {'query_key': 'joint'}]
+  ('line', 'changes'),
+  [
+    ('alibi', {'window': 2}),
+    ('alibi', {'decoder_layers': 4}),
+    ('alibi', {'cross_scheme': 't5'}),
+    ('alibi', {'query_key': 'joint'}),
+    ('complex_order', {'cross_scheme': 'gaussian', 'shared': True}),
+  ],
 )
-def test_windows_layers_and_cross_schemes_decode_likewise(changes):
-  check_decoding('alibi', **changes)
+def test_windows_layers_and_cross_schemes_decode_likewise(line, changes):
+  check_decoding(line, **changes)
 
 
 def test_rows_of_a_state_are_reordered_and_its_random_ids_are_those_of_the_row():
