@@ -444,7 +444,7 @@ def _tokens(name: str, ids: Array, leading: tuple[int, ...], length: int, axes: 
     raise ValueError(f'{name} must be {shown}, with or without the batch, but got {ids.shape}.')
   if math.prod(lead) == 1:
     return ids.reshape(1, length, *tail)
-  return jnp.broadcast_to(ids, (*leading, length, *tail)).reshape(-1, length, *tail)
+  return jnp.broadcast_to(ids, (*leading, length, *tail)).reshape(math.prod(leading), length, *tail)
 
 
 def _check_ids_dtype(name: str, ids: Array) -> None:

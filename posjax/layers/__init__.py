@@ -4,7 +4,7 @@
   arguments    checks of sizes, numbers, switches and keys
   tokens       the tokens of one side, and checks of their arrays
   parameters   a scheme's parameters as a layer holds them
-  cache        keys and values of the tokens so far, for decoding
+  cache        keys and values of the tokens so far, or of an encoder's tokens, for decoding
   recurrence   attention to a remembered segment, as in Transformer-XL
   hook         any scheme inside Flax's own attention modules
 

@@ -175,11 +175,16 @@ def seen(
   return found if mask is None else found & np.broadcast_to(mask, (BATCH, HEADS, QUERIES, KEYS))
 
 
-def expected(scale=None, logit_cap=None, sinks=None, factors=None, **rules):
+def expected(**options):
+  return both_expected(**options)[0]
+
+
+def both_expected(scale=None, logit_cap=None, sinks=None, factors=None, **rules):
+  """The outputs, and the weights."""
   logits = loops.content(Q, K, scale)
   for b, h, t, s in np.ndindex(logits.shape):
     logits[b, h, t, s] -= float(SLOPES['slopes'][h]) * abs(int(Q_POS[b, t]) - int(K_POS[b, s]))
-  return loops.attention(logits, seen(**rules), V, sinks, logit_cap, factors)[0]
+  return loops.attention(logits, seen(**rules), V, sinks, logit_cap, factors)
 
 
 @pytest.mark.parametrize(
@@ -438,6 +443,26 @@ def test_attend_drops_weights_after_the_softmax():
   assert error(found, expected(factors=np.asarray(dropped), sinks=SINKS)) <= TOLERANCE
   same = attend(dropout_rate=0.0, dropout_key=key, sinks=SINKS)
   np.testing.assert_array_equal(same, attend(sinks=SINKS))
+
+
+def test_weights_are_those_of_the_softmax_before_dropout_and_zero_where_hidden(unchecked):
+  options = {'causal': True, 'window': 4, **ORDERS, **DOCUMENTS, 'sinks': SINKS, 'logit_cap': 2.0}
+  dropout = {'dropout_rate': RATE, 'dropout_key': jax.random.key(3)}
+  out, weights = attend(**options, **dropout, return_weights=True)
+  _, shares = both_expected(**options)
+  assert weights.dtype == jnp.float32
+  assert error(weights, shares) <= TOLERANCE
+  np.testing.assert_array_equal(np.asarray(weights) == 0, shares == 0)
+  np.testing.assert_array_equal(out, attend(**options, **dropout))
+  no_keys = attend(k=K[:, :0], v=V[:, :0], k_pos=K_POS[:, :0], return_weights=True)
+  assert [each.shape for each in no_keys] == [out.shape, (BATCH, HEADS, QUERIES, 0)]
+  pairs = {'q': Q, 'k': K, 'v': V, 'q_pos': Q_POS, 'k_pos': K_POS}
+  rows = {name: np.stack([x, x]) for name, x in pairs.items()}
+  assert attend(**rows, return_weights=True)[1].shape == (2, *weights.shape)
+  with pytest.raises(ValueError, match="needs implementation='dense', or None, but"):
+    attend(implementation='blockwise', return_weights=True)
+  with pytest.raises(TypeError, match='return_weights must be True or False, but got 1'):
+    attend(return_weights=1)
 
 
 def test_raw_and_typed_keys_drop_alike():

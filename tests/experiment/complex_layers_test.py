@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from flax import nnx
 
+import posjax
 from posjax.experiment.models import complex_layers
 from posjax.experiment.models.complex_layers import Conv, Dense, LayerNorm, LSTMCell, RNNCell
 from tests import loops
@@ -281,3 +282,55 @@ def test_with_shared_weights_they_make_the_authors_encoder_layer():
   inner = dense('feed_forward.w_1', jax.nn.relu)(norm('sublayer_output.1.norm')(z))
   z = z + dense('feed_forward.w_2')(inner)
   assert error(z, both('tclayer_out')) <= 1e-5
+
+
+def test_with_shared_weights_they_make_the_authors_cross_attention_and_feed_forward():
+  """Their translation code, written from its formulas in float64: SubLayers.py at 4c4ec246.
+
+  No conjugate, a temperature of sqrt(2 D), and one real projection for both parts; in the feed-
+  forward layer each kernel has a bias of its own, so that the parts add them.
+  """
+  draw = np.random.default_rng(0).normal
+  w, b = draw(size=(4, 8, 6)), draw(size=(4, 6))
+  fc, fc_bias = draw(size=(6, 8)), draw(size=8)
+  q, k = normal(2, 4, 8), normal(2, 6, 8, seed=1)
+  mask = np.random.default_rng(2).random((2, 4, 6)) < 0.7
+  mask[..., 0] = True
+
+  scheme = posjax.get('complex_vanilla(conjugate=False)')
+  options = {'head_dim': 3, 'scale': 6**-0.5, 'use_bias': True, 'model_places': True}
+  layer = complex_layers.Attention(8, 2, scheme, **options, rngs=nnx.Rngs(0))
+  for i, dense in enumerate((layer.query, layer.key, layer.value)):
+    dense.real.kernel[...] = jnp.float32(w[i].reshape(8, 2, 3))
+    dense.imag.kernel[...] = jnp.zeros((8, 2, 3))
+    dense.bias.values[...] = jnp.float32(np.stack([b[i].reshape(2, 3)] * 2))
+  layer.out.real.kernel[...] = jnp.float32(fc.reshape(2, 3, 8))
+  layer.out.imag.kernel[...] = jnp.zeros((2, 3, 8))
+  layer.out.bias.values[...] = jnp.float32(np.stack([fc_bias] * 2))
+
+  @jax.jit
+  def both_ways(q, k, mask):
+    pos, memory = jnp.arange(4), layer.memorize(k, jnp.arange(6))
+    return layer(q, pos, x_kv=k, kv_pos=jnp.arange(6), mask=mask), layer.read(
+      q, pos, memory, mask=mask
+    )
+
+  project = lambda z, i: (z @ w[i] + b[i] * (1 + 1j)).reshape(*z.shape[:2], 2, 3)
+  logits = abs(np.einsum('bthd,bshd->bhts', project(q, 0), project(k, 1))) / 6**0.5
+  weights = np.where(mask[:, None], np.exp(logits), 0)
+  weights /= weights.sum(-1, keepdims=True)
+  mixed = np.einsum('bhts,bshd->bthd', weights, project(k, 2)).reshape(2, 4, 6)
+  expected = mixed @ fc + fc_bias * (1 + 1j)
+  for found in both_ways(narrow(q), narrow(k), jnp.asarray(mask[:, None])):
+    assert error(found, expected) <= 1e-5
+
+  real, imag = draw(size=(2, 8, 6))
+  real_bias, imag_bias = draw(size=(2, 6))
+  dense = Dense(8, 6, activation=jax.nn.relu, rngs=nnx.Rngs(0))
+  dense.real.kernel[...], dense.imag.kernel[...] = jnp.float32(real), jnp.float32(imag)
+  dense.bias.values[...] = jnp.float32(np.stack([real_bias - imag_bias, real_bias + imag_bias]))
+  x, y = q.real, q.imag
+  first = x @ real + real_bias - (y @ imag + imag_bias)
+  second = y @ real + real_bias + (x @ imag + imag_bias)
+  expected = np.maximum(first, 0) + 1j * np.maximum(second, 0)
+  assert error(jax.jit(dense)(narrow(q)), expected) <= 1e-5

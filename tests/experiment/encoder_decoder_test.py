@@ -97,9 +97,18 @@ def test_step_by_step_batched_and_padded_is_teacher_forcing_alone(line):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize('changes', [{'window': 2}, {'decoder_layers': 4}, {'cross_scheme': 't5'}])
-def test_windows_layers_and_cross_schemes_decode_likewise(changes):
-  check_decoding('alibi', **changes)
+@pytest.mark.parametrize(
+  ('line', 'changes'),
+  [
+    ('alibi', {'window': 2}),
+    ('alibi', {'decoder_layers': 4}),
+    ('alibi', {'cross_scheme': 't5'}),
+    ('alibi', {'query_key': 'joint'}),
+    ('complex_order', {'cross_scheme': 'gaussian', 'shared': True}),
+  ],
+)
+def test_windows_layers_and_cross_schemes_decode_likewise(line, changes):
+  check_decoding(line, **changes)
 
 
 def test_rows_of_a_state_are_reordered_and_its_random_ids_are_those_of_the_row():
@@ -191,7 +200,7 @@ def test_a_shared_table_learns_from_both_sides():
 def test_the_keys_of_the_model_are_checked_and_what_cannot_be_is_refused(unchecked):
   keys = encoder_decoder_keys()
   check_section('model', {**SIZES, 'cross_scheme': 'alibi', 'decoder_layers': None}, keys)
-  with pytest.raises(ValueError, match=r"did you mean 'model.cross_scheme'"):
+  with pytest.raises(ValueError, match=r"did you mean 'model\.cross_scheme'"):
     check_section('model', {**SIZES, 'croos_scheme': 'alibi'}, keys)
   with pytest.raises(ValueError, match='one vocabulary for both sides, but got 11 and 12 token'):
     EncoderDecoder(11, 12, posjax.get('none'), shared=True, **SIZES, rngs=nnx.Rngs(0))

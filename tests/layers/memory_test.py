@@ -74,6 +74,7 @@ def test_what_is_memorized_is_read_as_a_call_reads_it(line):
   call, (whole, weights), pieces, alone, memory = all_ways(x, pos, z, z_pos, noise)
   assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(memory))
   assert memory.length == S
+  assert not np.asarray(memory.v)[REAL == 0].any()
   assert error(whole, call) <= 1e-5
   assert error(whole[1:], alone) <= 1e-5
   if line not in SUMS:

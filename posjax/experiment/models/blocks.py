@@ -18,6 +18,7 @@ from jaxtyping import Array, Float, Inexact, Int
 
 from posjax.experiment.models.embedding import Embedded
 from posjax.experiment.models.layer_sets import COMPLEX, REAL, LayerSet, activation_named, dropout
+from posjax.experiment.models.orthogonal import QueryKey, tie
 from posjax.experiment.models.past import remembered
 from posjax.layers.cache import Cache
 from posjax.layers.tokens import Tokens
@@ -108,6 +109,8 @@ class Block(nnx.Module):
     activation: a name in jax.nn.
     gated: whether the feed-forward layer has a gate.
     attention_bias: whether the projections of attention have biases.
+    query_key: whether one orthogonal matrix makes queries and keys of self-attention, see
+      `orthogonal`.
     dropout_rate: of attention weights and of what each part adds.
     rngs: a stream for `params`.
 
@@ -131,6 +134,7 @@ class Block(nnx.Module):
     activation: str,
     gated: bool = False,
     attention_bias: bool = False,
+    query_key: QueryKey = 'free',
     dropout_rate: float,
     rngs: nnx.Rngs,
   ):
@@ -145,12 +149,14 @@ class Block(nnx.Module):
       width,
       num_heads,
       layer.scheme,
+      head_dim=width if query_key == 'heads' else None,
       causal=causal,
       window=layer.window,
       model_params=False,
       model_places=True,
       **heads,
     )
+    tie(self.attention, query_key, rngs)
     make_cross = lambda scheme: layer_set.attention(width, num_heads, scheme, **heads)
     self.cross = None if cross is None else make_cross(layer_set.cross(cross))
     self.feed_forward = FeedForward(

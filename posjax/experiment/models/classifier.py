@@ -18,6 +18,7 @@ from posjax.experiment.models import encoders
 from posjax.experiment.models import pooling as pool
 from posjax.experiment.models.embedding import Embedding, make_dims
 from posjax.experiment.models.layer_sets import dropout, layer_set_of, real_parts
+from posjax.experiment.models.orthogonal import head_dim
 from posjax.scheme import Ids, PRNGKey, Scheme
 
 
@@ -63,6 +64,7 @@ class Classifier(nnx.Module):
     pattern = (scheme,) if isinstance(scheme, Scheme) else tuple(scheme)
     heads = num_heads if encoders.attends(encoder) else 1
     dims = make_dims(width, heads, None, vocab)
+    dims = dims._replace(head_dim=head_dim(options.get('query_key', 'free'), width, heads))
     layer_set = layer_set_of(pattern, dims)
     self.embed = Embedding(pattern, dims, vectors=vectors, rngs=rngs)
     given = {**options, 'num_heads': num_heads, 'dropout_rate': dropout_rate}

@@ -16,6 +16,7 @@ import posjax
 from posjax.experiment.checks import Count, Keys, Layers, Share, keys_of
 from posjax.experiment.models.blocks import Memory
 from posjax.experiment.models.layer_sets import Norm
+from posjax.experiment.models.orthogonal import QueryKey
 from posjax.experiment.models.sides import Side
 from posjax.experiment.models.transformer import Transformer
 from posjax.layers import cache as caches
@@ -72,6 +73,7 @@ class EncoderDecoder(nnx.Module):
     tied: whether the output layer is the target's embedding, transposed.
     remat: recompute activations in the backward pass.
     unroll: how many periods of the pattern one step of the scan over layers runs.
+    query_key: of self-attention on both sides, as in `Transformer`.
     rngs: a stream for `params`.
 
   Raises:
@@ -101,6 +103,7 @@ class EncoderDecoder(nnx.Module):
     tied: bool = True,
     remat: bool = False,
     unroll: Count = 1,
+    query_key: QueryKey = 'free',
     rngs: nnx.Rngs,
   ):
     if shared and source_vocab != target_vocab:
@@ -121,6 +124,7 @@ class EncoderDecoder(nnx.Module):
       'dropout_rate': dropout_rate,
       'remat': remat,
       'unroll': unroll,
+      'query_key': query_key,
       'rngs': rngs,
     }
     # Tied, the encoder has no readout, which nothing would use.

@@ -21,6 +21,7 @@ from posjax.experiment.checks import Count, Keys, Layers, Share, keys_of
 from posjax.experiment.models.blocks import Layer, Memory, Stack, Weights
 from posjax.experiment.models.embedding import Embedded, Embedding, make_dims
 from posjax.experiment.models.layer_sets import Norm, dropout, layer_set_of
+from posjax.experiment.models.orthogonal import QueryKey, head_dim
 from posjax.layers.cache import Cache
 from posjax.scheme import Ids, PRNGKey, Scheme
 
@@ -49,6 +50,8 @@ class Transformer(nnx.Module):
     tied: whether the output layer is the embedding, transposed.
     remat: recompute activations in the backward pass.
     unroll: how many periods of the pattern one step of the scan over layers runs.
+    query_key: 'free', or one orthogonal matrix for queries and keys, so that W_Q^T W_K = I: in each
+      of the 'heads', which are then as wide as the model, or 'joint', over all heads.
     words: an embedding with which this one shares all that belongs to a word, see `Embedding`.
     rngs: a stream for `params`.
 
@@ -77,12 +80,14 @@ class Transformer(nnx.Module):
     tied: bool = True,
     remat: bool = False,
     unroll: Count = 1,
+    query_key: QueryKey = 'free',
     words: Embedding | None = None,
     rngs: nnx.Rngs,
   ):
     pattern = _pattern(scheme, window)
     schemes = [layer.scheme for layer in pattern]
     dims = make_dims(width, num_heads, num_kv_heads, vocab)
+    dims = dims._replace(head_dim=head_dim(query_key, width, num_heads))
     self.layer_set = layer_set_of(schemes, dims)
     self.embed = Embedding(schemes, dims, words=words, rngs=rngs)
     self.stack = Stack(
@@ -102,6 +107,7 @@ class Transformer(nnx.Module):
       dropout_rate=dropout_rate,
       remat=remat,
       unroll=unroll,
+      query_key=query_key,
       rngs=rngs,
     )
     self.readout = None if tied else nnx.Linear(width, vocab, use_bias=False, rngs=rngs)

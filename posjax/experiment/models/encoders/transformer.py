@@ -12,6 +12,7 @@ from posjax.experiment.models.blocks import Layer, Stack
 from posjax.experiment.models.embedding import Embedded
 from posjax.experiment.models.encoders import Encoder
 from posjax.experiment.models.layer_sets import COMPLEX, LayerSet
+from posjax.experiment.models.orthogonal import QueryKey
 from posjax.experiment.models.pooling import Encoded, Group, zero_padding
 from posjax.scheme import PRNGKey, Scheme
 
@@ -29,6 +30,7 @@ class TransformerEncoder(Encoder):
     pre_norm: norm before each part, and once at the end, instead of after each.
     activation: a name in jax.nn, of the feed-forward layers.
     dropout_rate: of attention weights and of what each part adds.
+    query_key: 'free', or one orthogonal matrix for queries and keys, see `models.orthogonal`.
     rngs: a stream for `params`.
 
   Raises:
@@ -47,6 +49,7 @@ class TransformerEncoder(Encoder):
     pre_norm: bool,
     activation: str,
     dropout_rate: Share,
+    query_key: QueryKey = 'free',
     rngs: nnx.Rngs,
   ):
     self.features = width
@@ -61,6 +64,7 @@ class TransformerEncoder(Encoder):
       pre_norm=pre_norm,
       activation=activation,
       dropout_rate=dropout_rate,
+      query_key=query_key,
       unroll=num_layers,
       rngs=rngs,
     )
