@@ -21,10 +21,10 @@ def get_config() -> ConfigDict:
   c.task.tokens = 'sentencepiece'
   c.task.vocab_size = 4000
   c.task.joint = True
-  c.task.widths = (16, 24, 48)
+  c.task.widths = (12, 16, 20, 24, 32, 48)
   c.task.extra_length = 50
-  c.batch_size = 48
-  c.steps = 10_000
+  c.batch_size = 32
+  c.steps = 14_000
   c.model.num_layers = 3
   c.model.width = 192
   c.model.num_heads = 6
@@ -32,13 +32,14 @@ def get_config() -> ConfigDict:
   c.model.dropout_rate = 0.3
   c.model.shared = True  # one table for both languages and the readout
   c.model.unroll = 3
-  c.optimizer.learning_rate = 3e-3
-  c.optimizer.warmup_steps = 500
+  c.optimizer.learning_rate = 2e-3
+  c.optimizer.warmup_steps = 800
+  c.optimizer.final_fraction = 0.02
   c.optimizer.weight_decay = 0.01
   c.checkpoint.keep = 5
   c.checkpoint.use = 'mean'
   c.checkpoint.mean_of = 5
-  c.log_every = 50
-  c.eval_every = 500
+  c.log_every = 100
+  c.eval_every = 1000
   c.checkpoint_every = 250
   return c

@@ -329,7 +329,7 @@ class Asked(NamedTuple):
     return {name: jnp.asarray(each) for name, each in make_batch(pairs, width).items()}
 
 
-def answer(asked: Asked, model: nnx.Module, texts: Sequence[str], key: PRNGKey) -> list[Answer]:
+def answer(asked: Asked, model: Any, texts: Sequence[str], key: PRNGKey) -> list[Answer]:
   """The translation of each text, as `Ask.answer`, with maps of attention for pictures.
 
   Args:
