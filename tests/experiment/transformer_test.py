@@ -185,6 +185,7 @@ def translate(model, source, source_segments, target=TOKENS):
   return model(Side(source, source_segments, pos), Side(target, jnp.ones_like(target)))
 
 
+@pytest.mark.slow
 def test_an_encoder_decoder_reads_its_source_and_not_its_padding():
   model, source = encoder_decoder(), jax.random.randint(jax.random.key(3), (2, 6), 0, V)
   whole = translate(model, source, jnp.ones_like(source))
@@ -194,6 +195,7 @@ def test_an_encoder_decoder_reads_its_source_and_not_its_padding():
   assert not np.allclose(translate(model, source.at[:, 0].add(1) % V, segments[:, 3:]), whole)
 
 
+@pytest.mark.slow
 def test_an_encoder_decoder_is_causal_in_its_target():
   model, ones = encoder_decoder(), jnp.ones_like(TOKENS)
   before = translate(model, TOKENS, ones)
