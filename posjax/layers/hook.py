@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Int, Num
 
+from posjax.arguments import Share, Size, read
 from posjax.attention import attend
 from posjax.layers import arguments
 from posjax.layers.tokens import check_array
@@ -89,8 +90,7 @@ def attention_fn(
       'posjax.nnx.Attention or posjax.linen.Attention.'
     )
   params = _frozen(scheme, params, frozen)
-  if window is not None:
-    arguments.check_size('The window', window, ', the query itself')
+  window = read(window, Size | None, 'The window')
   arguments.check_implementation(implementation)
   check_array('q_pos', q_pos)
   rest = {'k_pos': k_pos, 'q_order': q_order, 'k_order': k_order}
@@ -121,7 +121,7 @@ def attention_fn(
     qk_attn_weights_einsum=None,
     attn_weights_value_einsum=None,
   ):
-    arguments.check_rate(dropout_rate)
+    dropout_rate = read(dropout_rate, Share, 'The dropout rate')
     arguments.check_switches(
       is_causal=is_causal, deterministic=deterministic, broadcast_dropout=broadcast_dropout
     )

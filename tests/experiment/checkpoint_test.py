@@ -146,7 +146,7 @@ WRONG = [
     {'use': 'lst'},
     r"checkpoint\.use must be one of 'last', 'best', 'mean', but got 'lst'; did you mean 'last'\?",
   ),
-  ({'keep': 0}, r'checkpoint\.keep must be a whole number of at least 1 .* but got 0'),
+  ({'keep': 0}, r'checkpoint\.keep must be an integer of at least 1 .* but got 0'),
   ({'metric': 'loss'}, r"metric is for checkpoint\.use='best', but got 'loss' with 'last'"),
   ({'mean_of': 2}, r"mean_of is for checkpoint\.use='mean', but got 2 with 'last'"),
   ({'use': 'best', 'metric': 'los'}, r"Unknown checkpoint\.metric 'los'; did you mean 'loss'"),
