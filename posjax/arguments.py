@@ -1,9 +1,10 @@
 """Arguments are read by their annotations: exactly, or refused by one sentence.
 
 A number that is no number, a string in place of a boolean or a float in place of a size would
-otherwise go on until something far away breaks, or until nothing does. `read` reads one value;
-`checked` reads all arguments of a constructor. Ranges that belong to one scheme, such as a share in
-(0, 1], are checked by that scheme.
+otherwise go on until something far away breaks, or until nothing does. `read` reads one value, of
+an argument of this library as of a key of a config; `checked` reads all arguments of a constructor.
+`Annotated[float, Range(above=0)]` says a range; what relates several arguments is checked where
+they are used.
 """
 
 import difflib
@@ -12,28 +13,98 @@ import inspect
 import math
 import types
 import typing
-from collections.abc import Callable, Sequence
-from typing import Annotated, Any, ParamSpec, TypeVar
+from collections.abc import Callable, Iterable, Sequence
+from typing import Annotated, Any, Literal, NamedTuple, ParamSpec, Protocol, TypeVar
 
+import jax
 import numpy as np
 
-INT32 = range(-(2**31), 2**31)  # the integers that ids and sizes can be, if nothing else is said
-POSITIVE = range(1, 2**31)
+_END = 2**31  # the integers that ids and sizes can be end before it
 # As float64: NumPy would compare in float32, where a larger number overflows.
 _LEAST, _MOST = float(np.finfo(np.float32).tiny), float(np.finfo(np.float32).max)
-
-Size = Annotated[int, POSITIVE]
 
 _P = ParamSpec('_P')
 _T = TypeVar('_T')
 
 
-def read(value: Any, kind: Any, name: str) -> Any:
-  """The value as an annotation has it, with NumPy's scalars as Python's.
+@typing.runtime_checkable
+class Limit(Protocol):
+  """A limit that `Annotated` adds to a type: it refuses some values, and says so in words."""
 
-  The annotation may be bool, int, float, str, None, a class, a list, tuple or Sequence of one of
-  them, a union of them, or `Annotated[int, range(...)]`. An int is in the range of int32 unless a
-  range is given. A float is finite in float32, and may be given as an integer. A bool is no number.
+  def holds(self, value: Any) -> bool:
+    """Whether a value of the type is allowed."""
+    ...
+
+  def describe(self, words: str) -> str:
+    """The expectation, given the words for the type."""
+    ...
+
+
+class Range(NamedTuple):
+  """The numbers that are allowed; NaN is in no range.
+
+  Attributes:
+    least: the smallest one, or None.
+    most: the largest one, or None. Where it is inf, an infinite number is allowed.
+    above: all are larger than this, or None.
+    below: all are smaller than this, or None.
+  """
+
+  least: float | int | None = None
+  most: float | int | None = None
+  above: float | int | None = None
+  below: float | int | None = None
+
+  def holds(self, value: float | int) -> bool:
+    """Whether a number is in the range."""
+    return (
+      value == value  # NaN is not
+      and (self.least is None or value >= self.least)
+      and (self.most is None or value <= self.most)
+      and (self.above is None or value > self.above)
+      and (self.below is None or value < self.below)
+    )
+
+  def describe(self, words: str) -> str:
+    """The expectation, given the words for the type.
+
+    Example:
+      >>> Range(0, below=1).describe('a number'), Range(1, 10_000).describe('an integer')
+      ('a number of at least 0 and below 1', 'an integer from 1 to 10,000')
+    """
+    if self == INT32:
+      return f'{words} of 32 bits'
+    if self.most == math.inf:
+      return f'{self._replace(most=None).describe(words)}, or inf'
+    if self.least is not None and self.most is not None:
+      return f'{words} from {self.least:,} to {self.most:,}'
+    bounds = {
+      'of at least': self.least,
+      'above': self.above,
+      'of at most': self.most,
+      'below': self.below,
+    }
+    written = lambda bound: '2^31' if bound == _END else f'{bound:,}'
+    told = [f'{word} {written(bound)}' for word, bound in bounds.items() if bound is not None]
+    return f'{words} {" and ".join(told)}'
+
+
+INT32 = Range(-_END, below=_END)
+POSITIVE = Range(1, below=_END)
+
+Size = Annotated[int, POSITIVE]
+Whole = Annotated[int, Range(0, below=_END)]  # a size that may be 0
+Positive = Annotated[float, Range(above=0)]
+Share = Annotated[float, Range(0, below=1)]  # such as that of weights which are dropped
+
+
+def read(value: Any, kind: Any, name: str) -> Any:
+  """The value as an annotation has it, with numbers of NumPy and JAX as Python's.
+
+  The annotation may be bool, int, float, str, None, Any, a class, a `Literal`, a list, tuple or
+  Sequence of one of them, a union of them, or one of them `Annotated` with a range. An int is in
+  the range of int32 unless a range is given. A float is finite in float32, and may be given as an
+  integer. A bool is no number. An array without axes is a number, if its value is known.
 
   Args:
     value: what the caller gave.
@@ -51,42 +122,35 @@ def read(value: Any, kind: Any, name: str) -> Any:
     Traceback (most recent call last):
       ...
     TypeError: interleaved must be True or False, but got 'False'.
-  """
-  if isinstance(kind, types.UnionType) or typing.get_origin(kind) is typing.Union:
-    return _read_one_of(value, kind, name)
-  if _is_sequence(kind):
-    return _read_sequence(value, kind, name)
-  if typing.get_origin(kind) is Annotated:
-    return read_integer(value, typing.get_args(kind)[1], name)
-  if kind is int:
-    return read_integer(value, INT32, name)
-  if kind is float:
-    return _read_float(value, name)
-  if kind is bool and isinstance(value, np.bool_):
-    return bool(value)
-  if not isinstance(value, kind or types.NoneType):
-    raise TypeError(_sentence(name, describe(kind), value))
-  return value
-
-
-def read_integer(value: Any, allowed: range, name: str) -> int:
-  """The integer, Python's or NumPy's, if it is in a range.
-
-  Raises:
-    TypeError: if it is no integer.
-    ValueError: if it is out of range.
-
-  Example:
-    >>> read_integer(0, POSITIVE, 'The width')
+    >>> read(0, Size, 'The width')
     Traceback (most recent call last):
       ...
-    ValueError: The width must be an integer of at least 1 and of 32 bits, but got 0.
+    ValueError: The width must be an integer of at least 1 and below 2^31, but got 0.
   """
-  if isinstance(value, bool) or not isinstance(value, (int, np.integer)):
-    raise TypeError(_sentence(name, 'an integer', value))
-  if int(value) not in allowed:
-    raise ValueError(_sentence(name, _describe_integer(allowed), value))
-  return int(value)
+  if kind is bool:
+    if not isinstance(value, (bool, np.bool_)):
+      raise _refusal(TypeError, name, kind, value)
+    return bool(value)
+  if kind in (int, float):
+    return _read_number(value, kind, kind, name)
+  origin, parts = typing.get_origin(kind), typing.get_args(kind)
+  if origin is Annotated:
+    return _read_limited(value, kind, name)
+  if _is_union(kind):
+    return _read_one_of(value, kind, name)
+  if origin is Literal:
+    if not any(type(value) is type(each) for each in parts):
+      raise _refusal(TypeError, name, kind, value)
+    if value not in parts:
+      raise _refusal(ValueError, name, kind, value)
+    return value
+  if _is_sequence(kind):
+    return _read_sequence(value, kind, name)
+  if kind is not Any and not isinstance(value, kind or types.NoneType):
+    raise _refusal(TypeError, name, kind, value)
+  if kind is str and not _is_text(str(value)):
+    raise ValueError(f'{name} must be Unicode text, but got {shown(value)}.')
+  return value
 
 
 def describe(kind: Any) -> str:
@@ -96,22 +160,30 @@ def describe(kind: Any) -> str:
     TypeError: if it is an annotation that `read` does not know.
 
   Example:
-    >>> describe(float | None)
-    'a finite number or None'
+    >>> describe(float | None), describe(list[int])
+    ('a finite number or None', 'a list of integers')
   """
-  if isinstance(kind, types.UnionType) or typing.get_origin(kind) is typing.Union:
-    return ' or '.join(map(describe, typing.get_args(kind)))
-  if _is_sequence(kind):
-    return f'a list of which each entry is {describe(typing.get_args(kind)[0])}'
-  if typing.get_origin(kind) is Annotated:
-    return _describe_integer(typing.get_args(kind)[1])
-  words = {bool: 'True or False', int: 'an integer', float: 'a finite number', str: 'a string'}
-  words |= {None: 'None', types.NoneType: 'None'}
-  if kind in words:
-    return words[kind]
-  if not isinstance(kind, type):
-    raise TypeError(f'Arguments are read by simple annotations, but got {kind}.')
-  return f'a {kind.__name__}'
+  return _describe(kind, plural=False)
+
+
+def nearest(name: str, known: Iterable[str]) -> str | None:
+  """The known name that is most like this one; None where none is.
+
+  Example:
+    >>> nearest('rop', ['alibi', 'rope'])
+    'rope'
+  """
+  return next(iter(difflib.get_close_matches(name, tuple(known), n=1)), None)
+
+
+def listed(names: Sequence[Any]) -> str:
+  """The names to choose from, in words.
+
+  Example:
+    >>> listed(['a', 'b']), listed(['a'])
+    ("one of 'a', 'b'", "'a'")
+  """
+  return f'one of {", ".join(map(repr, names))}' if len(names) > 1 else repr(names[0])
 
 
 def shown(value: Any, longest: int = 80) -> str:
@@ -120,14 +192,20 @@ def shown(value: Any, longest: int = 80) -> str:
   Example:
     >>> shown('x' * 100, longest=10)
     "'xxxxxxx.."
-    >>> shown([print, object()]), shown(dict)
-    ('a list', 'the class dict')
+    >>> shown([print, object()]), shown(dict), shown(np.ones(2)), shown(10**90)
+    ('a list', 'the class dict', 'an array float64[2]', 'an integer of 91 digits')
   """
   if isinstance(value, type):
     return f'the class {value.__name__}'
+  if isinstance(value, types.ModuleType):
+    return f'the module {value.__name__}'
+  if isinstance(value, (jax.Array, np.ndarray)):
+    return f'an array {value.dtype}{list(value.shape)}'
+  if type(value) is int and abs(value) >= 10**longest:
+    return f'an integer of {int(value.bit_length() * math.log10(2)) + 1:,} digits'
   try:
     code = repr(value)
-  except (ValueError, RecursionError):  # an integer of thousands of digits, or a deep list
+  except (ValueError, RecursionError):  # a list that is deep, or of integers of thousands of digits
     code = f'a {type(value).__name__} that is too long to show'
   code = ' '.join(code.split())
   if ' at 0x' in code:  # an address says nothing to a reader
@@ -191,8 +269,8 @@ def _given(
     raise TypeError(f'{scheme} has {len(names)} arguments, but got {len(args)}. {takes}')
   for name in kwargs:
     if name not in names:
-      near = difflib.get_close_matches(name, names, n=1)
-      hint = f"; did you mean '{near[0]}'?" if near else '.'
+      near = nearest(name, names)
+      hint = f"; did you mean '{near}'?" if near else '.'
       raise TypeError(f'{scheme} has no argument {shown(name)}{hint} {takes}')
   given = dict(zip(names, args, strict=False))
   twice = sorted(given.keys() & kwargs)
@@ -206,61 +284,151 @@ def _given(
   return given
 
 
+def _read_limited(value: Any, kind: Any, name: str) -> Any:
+  """A value of an `Annotated` type that all limits hold."""
+  plain, *limits = typing.get_args(kind)
+  if plain in (int, float):
+    return _read_number(value, plain, kind, name, limits)
+  found = read(value, plain, name)
+  if not all(limit.holds(found) for limit in limits):
+    raise _refusal(ValueError, name, kind, value)
+  return found
+
+
 def _read_one_of(value: Any, kind: Any, name: str) -> Any:
-  """The value as the first member of a union that it fits."""
-  wrong_value = False
+  """The value as the first member of a union that it fits, or the error of one of its type."""
+  _check_known(value, name)
+  out_of_range = None
   for member in typing.get_args(kind):
     try:
       return read(value, member, name)
     except TypeError:
       continue
-    except ValueError:
-      wrong_value = True
-  raise (ValueError if wrong_value else TypeError)(_sentence(name, describe(kind), value))
+    except ValueError as error:
+      out_of_range = out_of_range or error
+  raise out_of_range or _refusal(TypeError, name, kind, value)
 
 
 def _read_sequence(value: Any, kind: Any, name: str) -> tuple[Any, ...]:
   is_vector = isinstance(value, np.ndarray) and value.ndim == 1
   if not is_vector and not isinstance(value, (list, tuple)):
-    raise TypeError(_sentence(name, describe(kind), value))
+    raise _refusal(TypeError, name, kind, value)
   member = typing.get_args(kind)[0]
   return tuple(read(entry, member, f'{name}[{i}]') for i, entry in enumerate(value))
 
 
-def _read_float(value: Any, name: str) -> float:
-  numbers = (int, float, np.integer, np.floating)
-  if isinstance(value, bool) or not isinstance(value, numbers):
-    raise TypeError(_sentence(name, 'a finite number', value))
-  try:
-    number = float(value)
-  except OverflowError:
-    number = math.inf
-  if not math.isfinite(number):
-    raise ValueError(_sentence(name, 'a finite number', value))
+def _read_number(
+  value: Any, plain: type, kind: Any, name: str, limits: Sequence[Limit] = ()
+) -> float | int:
+  """An int or a float, of Python, NumPy or JAX.
+
+  Args:
+    value: what the caller gave.
+    plain: int or float.
+    kind: the whole annotation.
+    name: what the value is.
+    limits: those of the annotation.
+  """
+  _check_known(value, name)
+  given = value.item() if isinstance(value, (jax.Array, np.ndarray)) and not value.shape else value
+  types_of_it = (int, np.integer) if plain is int else (int, float, np.integer, np.floating)
+  if isinstance(given, bool) or not isinstance(given, types_of_it):
+    raise _refusal(TypeError, name, plain, given)
+  if plain is int:
+    if not all(limit.holds(int(given)) for limit in limits or [INT32]):
+      raise _refusal(ValueError, name, kind if limits else Annotated[int, INT32], given)
+    return int(given)
+  number = _as_float(given)
+  endless = number == given == math.inf and any(
+    getattr(limit, 'most', None) == math.inf for limit in limits
+  )
+  if not all(limit.holds(number) for limit in limits) or not (endless or math.isfinite(number)):
+    raise _refusal(ValueError, name, kind, given)
+  if endless:
+    return number
   # Most numbers meet float32 arrays, where larger ones become inf, and smaller ones 0.
   if number and not _LEAST <= abs(number) <= _MOST:
-    raise ValueError(_sentence(name, 'a number in the range of float32', value))
-  if number != value:
-    raise ValueError(_sentence(name, 'a number that float64 holds exactly', value))
+    raise ValueError(f'{name} must be a number in the range of float32, but got {shown(given)}.')
+  if number != given:
+    raise ValueError(f'{name} must be a number that float64 holds exactly, but got {shown(given)}.')
   return number
+
+
+def _check_known(value: Any, name: str) -> None:
+  if isinstance(value, jax.core.Tracer):
+    raise TypeError(
+      f'{name} must be known when JAX traces the program, but got {shown(value)} that is traced.'
+    )
+
+
+def _as_float(value: Any) -> float:
+  try:
+    return float(value)
+  except OverflowError:
+    return math.inf
 
 
 def _is_sequence(kind: Any) -> bool:
   return typing.get_origin(kind) in (list, tuple, Sequence)
 
 
-def _describe_integer(allowed: range) -> str:
-  if allowed == INT32:
-    return 'an integer of 32 bits'
-  end = allowed.stop - 1
-  return f'an integer of at least {allowed.start}' + (
-    ' and of 32 bits' if end == 2**31 - 1 else f' and at most {end}'
-  )
+def _is_union(kind: Any) -> bool:
+  return isinstance(kind, types.UnionType) or typing.get_origin(kind) is typing.Union
+
+
+def _is_text(value: str) -> bool:
+  """Undecodable bytes of a command line, as Python holds them, can be neither shown nor stored."""
+  return not any('\ud800' <= letter <= '\udfff' for letter in value)
+
+
+_WORDS = {
+  bool: ('True or False', 'True or False'),
+  int: ('an integer', 'integers'),
+  float: ('a finite number', 'finite numbers'),
+  str: ('a string', 'strings'),
+  None: ('None', 'None'),
+  types.NoneType: ('None', 'None'),
+  Any: ('anything', 'anything'),
+}
+
+
+def _describe(kind: Any, plural: bool) -> str:
+  parts = typing.get_args(kind)
+  if typing.get_origin(kind) is Annotated:
+    words = _describe(parts[0], plural)
+    for limit in parts[1:]:
+      words = limit.describe(words)
+    return words
+  if _is_union(kind):
+    # A bound ends in front of a comma: 'at least 1 and below 2^31, or None'.
+    limited = any(typing.get_origin(part) is Annotated for part in parts)
+    return (', or ' if limited else ' or ').join(_describe(part, plural) for part in parts)
+  if typing.get_origin(kind) is Literal:
+    return listed(parts)
+  if _is_sequence(kind):
+    return f'a list of {_describe(parts[0], plural=True)}'
+  if kind in _WORDS:
+    return _WORDS[kind][plural]
+  if not isinstance(kind, type):
+    raise TypeError(f'Arguments are read by simple annotations, but got {kind}.')
+  return f'a {kind.__name__}'
+
+
+def _names(kind: Any) -> Sequence[str]:
+  """The names among which an annotation lets choose."""
+  parts = typing.get_args(kind)
+  if typing.get_origin(kind) is Literal:
+    return [each for each in parts if isinstance(each, str)]
+  if typing.get_origin(kind) is Annotated:
+    return [name for limit in parts[1:] for name in getattr(limit, 'names', lambda: ())()]
+  return ()
 
 
 def _possessive(owner: str) -> str:
   return f"{owner}'" if owner.endswith('s') else f"{owner}'s"
 
 
-def _sentence(name: str, expected: str, value: Any) -> str:
-  return f'{name} must be {expected}, but got {shown(value)}.'
+def _refusal(error: type[Exception], name: str, kind: Any, value: Any) -> Exception:
+  near = nearest(value, _names(kind)) if isinstance(value, str) else None
+  asked = f'; did you mean {near!r}?' if near else '.'
+  return error(f'{name} must be {describe(kind)}, but got {shown(value)}{asked}')

@@ -3,12 +3,14 @@
 Schemes never derive positions from a shape; these functions make them, once, at the border.
 """
 
+from typing import Annotated
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Int
 
-from posjax.arguments import INT32, POSITIVE, read_integer, shown
+from posjax.arguments import INT32, Range, Size, Whole, read, shown
 
 
 def sequential(length: int, offset: int | Int[Array, '*B'] = 0) -> Int[Array, '*B T']:
@@ -30,7 +32,7 @@ def sequential(length: int, offset: int | Int[Array, '*B'] = 0) -> Int[Array, '*
     Array([[ 0,  1,  2,  3],
            [ 7,  8,  9, 10]], dtype=int32)
   """
-  length = read_integer(length, range(2**31), 'The length of a text')
+  length = read(length, Whole, 'The length of a text')
   start = jnp.asarray(_offsets(offset, length), jnp.int32)[..., None]
   return start + jnp.arange(length, dtype=jnp.int32).reshape((1,) * (start.ndim - 1) + (-1,))
 
@@ -105,17 +107,17 @@ def grid(height: int, width: int) -> Int[Array, 'T 2']:
            [1, 0],
            [1, 1]], dtype=int32)
   """
-  height = read_integer(height, POSITIVE, 'The height of a grid')
-  width = read_integer(width, POSITIVE, 'The width of a grid')
+  height = read(height, Size, 'The height of a grid')
+  width = read(width, Size, 'The width of a grid')
   rows, columns = jnp.meshgrid(jnp.arange(height), jnp.arange(width), indexing='ij')
   return jnp.stack([rows.ravel(), columns.ravel()], axis=-1).astype(jnp.int32)
 
 
 def _offsets(offset: int | Int[Array, '*B'], length: int) -> int | Int[Array, '*B']:
   """The offsets, of which those that are known leave room for the length in int32."""
-  allowed = range(INT32.start, INT32.stop - max(length - 1, 0))
+  allowed = Annotated[int, Range(INT32.least, 2**31 - max(length, 1))]
   if not isinstance(offset, (jax.Array, np.ndarray)):
-    return read_integer(offset, allowed, 'The offset of a text')
+    return read(offset, allowed, 'The offset of a text')
   if not jnp.issubdtype(offset.dtype, jnp.integer):
     raise TypeError(f'The offsets of texts must be integers, but got {offset.dtype}.')
   # Those of a program that is being traced, or of other processes, are not known here.
@@ -123,7 +125,7 @@ def _offsets(offset: int | Int[Array, '*B'], length: int) -> int | Int[Array, '*
   if offset.size and not traced and getattr(offset, 'is_fully_addressable', True):
     known = np.asarray(offset)
     for each in (known.min(), known.max()):
-      read_integer(int(each), allowed, 'The offset of a text')
+      read(int(each), allowed, 'The offset of a text')
   return offset
 
 

@@ -8,14 +8,14 @@ vocabulary. Each `...Fn` below documents one place; a field left at its default 
 """
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import Annotated, Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int, Num, Shaped
 
-from posjax.arguments import Size, read, shown
+from posjax.arguments import Size, Whole, read, shown
 
 Params = Any  # a dict of arrays; for a chain, a tuple with one dict per member
 At = Any  # what `prepare` knows about each token: a tree of arrays [B, T, ...]
@@ -28,7 +28,7 @@ class _Sizes(NamedTuple):
   num_heads: Size
   head_dim: Size
   num_kv_heads: Size | None = None
-  vocab: Annotated[int, range(2**31)] = 0
+  vocab: Whole = 0
 
 
 class Dims(_Sizes):

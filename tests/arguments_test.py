@@ -5,16 +5,17 @@ import importlib
 import inspect
 import re
 from collections.abc import Sequence
-from typing import Annotated
+from typing import Annotated, Literal
 
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
 import posjax
-from posjax.arguments import checked, read
+from posjax.arguments import Range, Share, checked, read
 
 NAN, INF = float('nan'), float('inf')
+ENDLESS = Annotated[float, Range(above=0, most=INF)]
 # Python's and NumPy's own words, which no sentence of this library has.
 RAW = re.compile(r'not supported|object (is|has)|unexpected|convert|truth value|has no len|operand')
 
@@ -27,7 +28,7 @@ RAW = re.compile(r'not supported|object (is|has)|unexpected|convert|truth value|
     (3, int, 3),
     (np.uint8(3), int, 3),
     (-(2**31), int, -(2**31)),
-    (2**32 - 1, Annotated[int, range(2**32)], 2**32 - 1),
+    (2**32 - 1, Annotated[int, Range(0, 2**32 - 1)], 2**32 - 1),
     (3, float, 3.0),
     (np.float32(0.1), float, float(np.float32(0.1))),
     (np.int64(-2), float, -2.0),
@@ -38,6 +39,10 @@ RAW = re.compile(r'not supported|object (is|has)|unexpected|convert|truth value|
     ([1, np.int32(2)], Sequence[float], (1.0, 2.0)),
     (np.array([1, 2]), tuple[int, ...] | list[int], (1, 2)),
     ((), list[int], ()),
+    (jnp.float32(0.5), Share, 0.5),
+    (INF, ENDLESS, INF),
+    (np.array(2), int, 2),
+    ('b', Literal['a', 'b'], 'b'),
   ],
 )
 def test_what_a_type_holds_exactly_is_read_as_pythons_own(value, kind, expected):
@@ -60,24 +65,32 @@ def test_what_a_type_holds_exactly_is_read_as_pythons_own(value, kind, expected)
     (2**31, int, ValueError, 'an integer of 32 bits, but got 2147483648'),
     (
       -1,
-      Annotated[int, range(2**32)],
+      Annotated[int, Range(0, 2**32 - 1)],
       ValueError,
-      'an integer of at least 0 and at most 4294967295, but',
+      'an integer from 0 to 4,294,967,295, but',
     ),
     ('3', float, TypeError, "a finite number, but got '3'"),
     (True, float, TypeError, 'a finite number, but got True'),
     (1j, float, TypeError, 'a finite number, but got 1j'),
     (jnp.ones(2), float, TypeError, 'a finite number, but got '),
     (NAN, float, ValueError, 'a finite number, but got nan'),
-    (10**400, float, ValueError, 'a finite number, but got 1000'),
+    (10**400, float, ValueError, 'a finite number, but got an integer of 401 digits'),
     (2**53 + 1, float, ValueError, 'a number that float64 holds exactly, but got 9007199254740993'),
     (1e300, float, ValueError, 'a number in the range of float32, but got '),
     (1e-300, float, ValueError, 'a number in the range of float32, but got 1e-300'),
     (3, str, TypeError, 'a string, but got 3'),
+    ('\udcff', str, ValueError, r"Unicode text, but got '\\udcff'"),
+    (0, ENDLESS, ValueError, 'a finite number above 0, or inf, but got 0'),
+    (10**400, ENDLESS, ValueError, 'a finite number above 0, or inf, but got an integer of 401'),
+    (1, Share, ValueError, 'a finite number of at least 0 and below 1, but got 1'),
+    (NAN, Share | None, ValueError, 'a finite number of .* below 1, but got nan'),
+    ('abd', Literal['abc', 'd'], ValueError, r"one of 'abc', 'd', .*; did you mean 'abc'\?"),
+    (3, Literal['a', 'b'], TypeError, "one of 'a', 'b', but got 3"),
+    (jnp.array([1]), int, TypeError, r'an integer, but got an array int32\[1\]'),
     ('x', int | None, TypeError, "an integer or None, but got 'x'"),
-    (2**40, int | None, ValueError, 'an integer or None, but got 1099511627776'),
-    ('12', list[int], TypeError, "a list of which each entry is an integer, but got '12'"),
-    (np.ones((1, 1)), list[float], TypeError, 'a list of which each entry is a finite number'),
+    (2**40, int | None, ValueError, 'an integer of 32 bits, but got 1099511627776'),
+    ('12', list[int], TypeError, "a list of integers, but got '12'"),
+    (np.ones((1, 1)), list[float], TypeError, 'a list of finite numbers'),
   ],
 )
 def test_what_a_type_does_not_hold_is_refused_by_one_sentence(value, kind, error, words):

@@ -64,6 +64,13 @@ def same_draws():
   draws.start_again()
 
 
+@pytest.fixture(autouse=True, scope='module')
+def programs_of_one_file():
+  """The compiled programs of a file are freed after it: they took a worker gigabytes."""
+  yield
+  jax.clear_caches()
+
+
 @pytest.fixture
 def key():
   """A random key, the same in every test."""

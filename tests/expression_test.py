@@ -117,7 +117,7 @@ def test_the_identity_vanishes_from_a_chain():
     ('plain#+tuned', r"^A scheme takes no comment after '#', but got 'plain#\+tuned'\.$"),
     ('plain;tuned', r"must read like .*, but got 'plain;tuned'\.$"),
     ('(plain\n+tuned)', r"must be one line of printable ASCII, but got '\(plain\\n\+tuned\)'\.$"),
-    ('plain\ud800', r"must be one line of printable ASCII, but got 'plain\\ud800'\.$"),
+    ('plain\ud800', r"must be Unicode text, but got 'plain\\ud800'\.$"),
     ('+'.join(['plain'] * 5000), r'that is not deeply nested, .* but got .*\.$'),
     (f'tuned({"-" * 3000}1)', r'not deeply nested|must be literals'),
     ('(' * 300 + 'plain' + ')' * 300, r'must read like .*, but got'),

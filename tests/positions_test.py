@@ -79,7 +79,7 @@ def test_a_mask_that_is_not_boolean_is_refused(unchecked):
       TypeError,
       "length of a text must be an integer, but got '3'",
     ),
-    (lambda: positions.sequential(-1), ValueError, 'at least 0 and of 32 bits, but got -1'),
+    (lambda: positions.sequential(-1), ValueError, 'at least 0 and below 2.31, but got -1'),
     (
       lambda: positions.sequential(3, 1.5),
       TypeError,
@@ -90,11 +90,11 @@ def test_a_mask_that_is_not_boolean_is_refused(unchecked):
     (
       lambda: positions.sequential(3, 2**31 - 2),
       ValueError,
-      'at most 2147483645, but got 2147483646',
+      'to 2,147,483,645, but got 2147483646',
     ),
     (
       lambda: positions.sequential(3, jnp.array([0, 2**31 - 2])),
-      *(ValueError, 'at most 2147483645, but got 2147483646'),
+      *(ValueError, 'to 2,147,483,645, but got 2147483646'),
     ),
     (lambda: positions.from_mask([True]), TypeError, r'must be an array, but got \[True\]'),
     (

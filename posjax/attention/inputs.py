@@ -5,8 +5,6 @@ ignored: every message says what was wrong, what was expected and what was given
 """
 
 import math
-import numbers
-import operator
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -15,11 +13,12 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Inexact, Int, Num
 
+from posjax.arguments import Positive, Share, Size, read, shown
 from posjax.attention import padding
 from posjax.expression import get
 from posjax.scheme import At, Ids, Params, PRNGKey, Scheme, declares
 
-_LEAST, _MOST = 1.2e-38, 3.4e38  # of the numbers that float32 holds in full
+_WINDOW, _LOGIT_CAP = Size | None, Positive | None
 
 
 class Side(NamedTuple):
@@ -96,7 +95,7 @@ def read_scheme(scheme: Scheme | str) -> Scheme:
   if isinstance(scheme, str):
     return get(scheme)
   raise TypeError(
-    f'The scheme must be a Scheme, or a line for posjax.get, but got {type(scheme).__name__}.'
+    f'The scheme must be a Scheme, or a line for posjax.get, but got {shown(scheme)}.'
   )
 
 
@@ -116,7 +115,7 @@ def _array(name: str, x: Any) -> Array:
   if hasattr(x, '__jax_array__'):  # a variable of Flax
     return jnp.asarray(x)
   if not isinstance(x, np.ndarray | np.generic):
-    raise TypeError(f'{name} must be an array of JAX or NumPy, but got {type(x).__name__}.')
+    raise TypeError(f'{name} must be an array of JAX or NumPy, but got {shown(x)}.')
   try:
     converted = jnp.asarray(x)
   except (TypeError, ValueError):
@@ -243,84 +242,26 @@ def make_rules(q, scale, causal, window, logit_cap, dropout_rate, dropout_key) -
     ValueError: if one is out of its range.
     TypeError: if one is of another type.
   """
-  if not isinstance(causal, bool | np.bool_):
-    raise TypeError(f'causal must be True or False, but got {causal!r}.')
+  causal = read(causal, bool, 'causal')
   if window is not None:
-    window = _integer('The window', window)
-    if window < 1:
-      raise ValueError(f'The window must be at least 1, the query itself, but got {window}.')
-    if window >= 2**31:
-      raise ValueError(f'The window must be below 2**31, but got {window}.')
+    window = read(window, _WINDOW, 'The window')
   if logit_cap is not None:
-    logit_cap = _number('The logit cap', logit_cap)
-    if not logit_cap > 0:
-      raise ValueError(f'The logit cap must be positive, but got {logit_cap}.')
-    if not _LEAST <= logit_cap <= _MOST:
-      raise ValueError(f'The logit cap must be finite and not 0 in float32, but got {logit_cap}.')
-  dropout_rate = _number('The dropout rate', dropout_rate)
-  if not 0 <= dropout_rate < 1:
-    raise ValueError(f'The dropout rate must be in [0, 1), but got {dropout_rate}.')
+    logit_cap = read(logit_cap, _LOGIT_CAP, 'The logit cap')
+  dropout_rate = read(dropout_rate, Share, 'The dropout rate')
   if dropout_rate and dropout_key is None:
     raise ValueError(f'A dropout rate of {dropout_rate} needs a dropout_key, but got none.')
   scale = q.shape[-1] ** -0.5 if scale is None else _scale(scale)
   rate = dropout_rate if dropout_key is not None else 0.0
-  return Rules(scale, bool(causal), window, logit_cap, rate)
+  return Rules(scale, causal, window, logit_cap, rate)
 
 
 def _scale(scale: Any) -> Any:
   """The scale: a number, or one that is traced."""
   if isinstance(scale, jax.core.Tracer):
     if scale.shape or not jnp.issubdtype(scale.dtype, jnp.floating):
-      raise TypeError(
-        f'A traced scale must be one real number, but got {scale.dtype} {scale.shape}.'
-      )
+      raise TypeError(f'A traced scale must be one real number, but got {shown(scale)}.')
     return scale
-  scale = _number('The scale', scale)
-  if not abs(scale) <= _MOST:
-    raise ValueError(f'The scale must be finite in float32, but got {scale}.')
-  return scale
-
-
-def _number(name: str, x: Any) -> float:
-  """One real number, of Python, NumPy or JAX, whose value is known."""
-  if type(x) is float:
-    return x
-  if isinstance(x, jax.core.Tracer):
-    raise TypeError(f'{name} must be known when the attention is traced, but got {x.aval}.')
-  one = getattr(x, 'shape', ()) == () and not isinstance(x, bool | np.bool_ | str | bytes)
-  kind = getattr(x, 'dtype', None)
-  if one and (isinstance(x, numbers.Real) if kind is None else _is_real(kind)):
-    try:
-      return float(x)
-    except OverflowError:
-      raise ValueError(f'{name} must be finite, but got an integer too large.') from None
-  raise TypeError(f'{name} must be a number, but got {_shown(x)}.')
-
-
-def _integer(name: str, x: Any) -> int:
-  """One integer, of Python, NumPy or JAX, whose value is known."""
-  if type(x) is int:
-    return x
-  if isinstance(x, jax.core.Tracer):
-    raise TypeError(f'{name} must be known when the attention is traced, but got {x.aval}.')
-  if not isinstance(x, bool) and getattr(x, 'dtype', None) != jnp.bool_:
-    try:
-      return operator.index(x)
-    except TypeError:
-      pass
-  raise TypeError(f'{name} must be an integer, but got {_shown(x)}.')
-
-
-def _is_real(dtype) -> bool:
-  return jnp.issubdtype(dtype, jnp.integer) or jnp.issubdtype(dtype, jnp.floating)
-
-
-def _shown(x: Any) -> str:
-  """A value for a message: short ones as they are, else the type."""
-  shape = getattr(x, 'shape', None)
-  if shape is not None:
-    return f'an array of {x.dtype} with shape {shape}' if shape else f'{x} of {x.dtype}'
-  return repr(x) if isinstance(x, str | float | bool | None) else type(x).__name__
+  return read(scale, float, 'The scale')
 
 
 def check_segments(q_segments: Array | None, k_segments: Array | None) -> None:

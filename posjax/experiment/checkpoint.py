@@ -5,16 +5,13 @@ A run saves a checkpoint every `checkpoint_every` steps and after its last step:
 interrupted after must not change what the run ends with, so that one is never chosen as the best
 and never averaged.
 
-Each checkpoint holds a hash of each of its files, since a changed byte of an array would be read
-without an error. One whose files are not those that were saved is set aside, under another name,
-and the run goes on from the one before.
+One whose files are not those that were saved is set aside (`unreadable.py`), and the run goes on
+from the one before.
 """
 
 import contextlib
 import errno
 import functools
-import hashlib
-import json
 import logging as standard_logging
 import math
 import os
@@ -31,13 +28,12 @@ from absl import logging
 from ml_collections import ConfigDict
 from orbax.checkpoint.checkpoint_managers import PreservationPolicy
 
+from posjax.experiment import unreadable
 from posjax.experiment.checks import Count
 from posjax.experiment.names import check_known
-from posjax.experiment.work_folder import Unwritten, is_first
+from posjax.experiment.work_folder import Unwritten
 
 USES = ('last', 'best', 'mean')
-HASHES = 'sha256.json'  # in the folder of a checkpoint: the hash of each of its files
-UNREADABLE = '.unreadable'  # what the name of a checkpoint ends with that was set aside
 
 
 class Choice(NamedTuple):
@@ -169,7 +165,7 @@ def manager(folder: Path, choice: Choice) -> Generator[ocp.CheckpointManager]:
     best_fn=(lambda metrics: metrics[choice.metric]) if choice.use == 'best' else None,
     cleanup_tmp_directories=True,
     async_options=ocp.AsyncOptions(
-      post_finalization_callback=functools.partial(_note_hashes, folder.resolve()),
+      post_finalization_callback=functools.partial(unreadable.note_hashes, folder.resolve()),
       # In a thread, Orbax waits without end for a folder that could not be made.
       create_directories_asynchronously=False,
     ),
@@ -322,7 +318,7 @@ def restore(
   """
   import grain
 
-  folder, unreadable = Path(checkpoints.directory), {}
+  folder, broken = Path(checkpoints.directory), {}
   for step in sorted(checkpoints.all_steps(), reverse=True):
     target = ocp.args.Composite(
       state=ocp.args.StandardRestore(state), data=grain.checkpoint.CheckpointRestore(data)
@@ -331,121 +327,17 @@ def restore(
       with _no_tracebacks():
         restored = checkpoints.restore(step, args=target)
     except Exception as error:
-      if _is_no_fault_of_files(error):
+      if unreadable.is_no_fault_of_files(error):
         raise
-      unreadable[step] = _reason(error)
+      broken[step] = unreadable.reason_of(error)
       continue
-    _rename(folder, unreadable, say)
-    if unreadable:
+    unreadable.rename(folder, broken, say)
+    if broken:
       checkpoints.reload()
     return step, restored['state']
-  if unreadable:
-    raise _none_left(folder, unreadable)
+  if broken:
+    raise unreadable.none_left(folder, broken)
   return 0, state
-
-
-# Checkpoints that cannot be read.
-
-
-def set_aside(folder: Path, say: Callable[[str], None] = print) -> None:
-  """Gives checkpoints another name whose files are not those that were saved.
-
-  Call it before `manager`, which reads some of these files. The first process of a distributed run
-  does it for all, which wait for it.
-
-  Args:
-    folder: of checkpoints, which need not exist.
-    say: called with a sentence about each of them.
-
-  Raises:
-    ValueError: if there are checkpoints, and all of them are so; they keep their names.
-  """
-  if is_first() and folder.is_dir():
-    faults = {step: fault(folder / str(step)) for step in _steps(folder)}
-    broken = {step: why for step, why in faults.items() if why}
-    if broken and len(broken) == len(faults):
-      raise _none_left(folder, broken)
-    _rename(folder, broken, say)
-  if jax.process_count() > 1:
-    from jax.experimental import multihost_utils
-
-    multihost_utils.sync_global_devices('checkpoints were set aside')
-
-
-def fault(place: Path) -> str:
-  """Why the files of one checkpoint are not those that were saved; '' where they are.
-
-  Nothing is known of one that an earlier version wrote, which noted no hashes.
-  """
-  try:
-    if not place.is_dir():
-      return 'it is no folder'
-    path = place / HASHES
-    if not path.exists():
-      return '' if any(place.iterdir()) else 'it is empty'
-    noted = json.loads(path.read_bytes())
-    for name, digest in noted.items():
-      file = place / name
-      if not file.is_file():
-        return f'its file {name} is missing'
-      if _hash(file) != digest:
-        return f'its file {name} is not what was saved'
-  except (ValueError, AttributeError, TypeError, RecursionError):
-    return f'its file {HASHES} is not what was saved'
-  except OSError as error:
-    return str(error)
-  return ''
-
-
-def _note_hashes(folder: Path) -> None:
-  """Orbax calls it when all files of a checkpoint are written, and before that has its name."""
-  if is_first():
-    for place in folder.glob('*.orbax-checkpoint-tmp*'):
-      # What lies in folders; Orbax still writes to files beside them, which no restoring reads.
-      files = sorted(path for path in place.glob('*/**/*') if path.is_file())
-      noted = {path.relative_to(place).as_posix(): _hash(path) for path in files}
-      (place / HASHES).write_text(json.dumps(noted, indent=2) + '\n')
-
-
-def _hash(path: Path) -> str:
-  with path.open('rb') as file:
-    return hashlib.file_digest(file, 'sha256').hexdigest()
-
-
-def _steps(folder: Path) -> list[int]:
-  """The steps of the checkpoints in a folder, the newest first."""
-  names = [one.name for one in folder.iterdir() if one.name.isdecimal()]
-  return sorted((int(name) for name in names if name == str(int(name))), reverse=True)
-
-
-def _rename(folder: Path, why: Mapping[int, str], say: Callable[[str], None]) -> None:
-  for step, reason in why.items():
-    name = f'{step}{UNREADABLE}'
-    while os.path.lexists(folder / name):
-      name += '.again'
-    if is_first():
-      (folder / str(step)).rename(folder / name)
-    say(
-      f'the checkpoint after step {step} cannot be read ({reason}): it is set aside as '
-      f'{folder / name}, and the run goes on from the one before'
-    )
-
-
-def _none_left(folder: Path, why: Mapping[int, str]) -> ValueError:
-  told = '; '.join(f'that after step {step}: {reason}' for step, reason in why.items())
-  return ValueError(
-    f'No checkpoint in {folder} can be read ({told}): put back their files, give another '
-    '--workdir, or take that folder away to begin anew.'
-  )
-
-
-def _reason(error: Exception) -> str:
-  return f'{type(error).__name__}: {" ".join(str(error).split())}'[:160]
-
-
-def _is_no_fault_of_files(error: BaseException) -> bool:
-  """Whether memory, and not the disk, made a checkpoint impossible to read."""
-  return isinstance(error, MemoryError) or 'RESOURCE_EXHAUSTED: Out of memory' in str(error)
 
 
 def chosen(folder: Path, state: Any, choice: Choice) -> Chosen:
@@ -531,7 +423,7 @@ def _best(metrics: Mapping[int, Mapping[str, Any] | None], choice: Choice) -> in
 
 
 def _read(checkpoints: ocp.CheckpointManager, step: int, state: Any, folder: Path) -> Any:
-  why = fault(folder / str(step))
+  why = unreadable.fault(folder / str(step))
   if not why:
     try:
       difference = _difference(checkpoints, step, state, folder)
@@ -539,9 +431,9 @@ def _read(checkpoints: ocp.CheckpointManager, step: int, state: Any, folder: Pat
         target = ocp.args.Composite(state=ocp.args.StandardRestore(state))
         return checkpoints.restore(step, args=target)['state']
     except Exception as error:
-      if _is_no_fault_of_files(error):
+      if unreadable.is_no_fault_of_files(error):
         raise
-      why = _reason(error)
+      why = unreadable.reason_of(error)
     else:
       raise ValueError(difference)
   raise ValueError(
@@ -593,21 +485,21 @@ def check(folder: Path, state: Any) -> int:
   """
   if not folder.is_dir():
     return 0
-  unreadable = {}
+  broken = {}
   with _reader(folder) as checkpoints:
-    for step in _steps(folder):
-      why, difference = fault(folder / str(step)), ''
+    for step in unreadable.steps_of(folder):
+      why, difference = unreadable.fault(folder / str(step)), ''
       try:
         difference = '' if why else _difference(checkpoints, step, state, folder)
       except Exception as error:
-        why = _reason(error)
+        why = unreadable.reason_of(error)
       if difference:
         raise ValueError(difference)
       if not why:
         return step
-      unreadable[step] = why
-  if unreadable:
-    raise _none_left(folder, unreadable)
+      broken[step] = why
+  if broken:
+    raise unreadable.none_left(folder, broken)
   return 0
 
 

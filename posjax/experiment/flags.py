@@ -21,10 +21,10 @@ from posjax.experiment.checks import unknown_key
 from posjax.experiment.plain import sentence
 
 FORMS = {
-  'int': 'a whole number',
+  'int': 'an integer',
   'float': 'a number',
   'bool': 'true or false',
-  'string': 'a text',
+  'string': 'a string',
 }
 
 

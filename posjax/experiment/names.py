@@ -1,7 +1,8 @@
 """Names that a config chooses from: what is said where a name is unknown."""
 
-import difflib
 from collections.abc import Iterable
+
+from posjax.arguments import nearest as nearest
 
 
 def check_known(what: str, name: str, known: Iterable[str]) -> None:
@@ -23,11 +24,6 @@ def check_known(what: str, name: str, known: Iterable[str]) -> None:
   known = tuple(known)
   if name not in known:
     raise ValueError(refusal(what, name, known, nearest(name, known)))
-
-
-def nearest(name: str, known: Iterable[str]) -> str | None:
-  """The known name that is most like this one; None where none is."""
-  return next(iter(difflib.get_close_matches(name, tuple(known), n=1)), None)
 
 
 def refusal(what: str, name: str, known: Iterable[str], near: str | None) -> str:

@@ -1,18 +1,19 @@
 """Optimizers, learning rate schedules and gradient clipping, chosen by `config.optimizer`."""
 
+import math
 from typing import Annotated, Literal
 
 import jax
 import jax.numpy as jnp
 import optax
 
-from posjax.experiment.checks import Range, Rate, Share, Whole, checked
+from posjax.arguments import Range
+from posjax.experiment.checks import Rate, Share, Whole, checked
 from posjax.experiment.names import check_known
 
 SCHEDULES = ('constant', 'cosine', 'linear', 'vaswani')
 
-
-Limit = Annotated[float, Range(above=0)]
+Limit = Annotated[float, Range(above=0, most=math.inf)]  # inf limits nothing
 
 
 @checked('optimizer')

@@ -20,6 +20,7 @@ from posjax.experiment import (
   settings,
   sharding,
   training,
+  unreadable,
   work_folder,
 )
 from posjax.experiment.evaluation import Score, higher
@@ -176,7 +177,7 @@ def learn(
   config, workdir, task, mesh, _, state, step_fn, data, last, _ = prepared
   folder = workdir / work_folder.CHECKPOINTS
   choice = checkpoint.choose(config, higher(task))
-  checkpoint.set_aside(folder)
+  unreadable.set_aside(folder)
   with checkpoint.manager(folder, choice) as checkpoints, interrupts() as stopped:
     start, state = checkpoint.restore(checkpoints, state, data)
     told = lost_rows(read(workdir / work_folder.METRICS), start, config.log_every)

@@ -12,13 +12,11 @@ use `attend(..., scale=1.0)`. DeepSeek scales it by more than 1/sqrt(D), and kee
 that are rotated apart from the others: the scheme is for the rotated ones alone.
 """
 
-from typing import Annotated
-
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Num, Shaped
 
-from posjax.arguments import POSITIVE, Size, read, read_integer, shown
+from posjax.arguments import Size, Whole, read, shown
 from posjax.chain import chain
 from posjax.interop.fields import Config, Fields, read_config
 from posjax.interop.rope import rotary
@@ -29,7 +27,6 @@ _T5 = {'t5', 'mt5', 'umt5', 'switch_transformers'}
 _BERT = {'bert', 'albert', 'electra', 'roberta', 'xlm-roberta', 'camembert'}
 _LEARNED = {'gpt2', 'openai-gpt', 'gpt_neo', 'gpt_bigcode', 'opt', 'bart', 'mbart'}
 _PADDED = {'roberta', 'xlm-roberta', 'camembert'}  # these count positions from pad_token_id + 1
-_COUNT = Annotated[int, range(2**31)]  # none, or more
 
 
 def from_hf(
@@ -110,7 +107,7 @@ def kernel(weight: Shaped[Array, 'rows *M'], num_heads: int) -> Shaped[Array, '*
     >>> kernel(jnp.zeros((6, 5)), 2).shape
     (5, 2, 3)
   """
-  num_heads = read_integer(num_heads, POSITIVE, 'The number of heads')
+  num_heads = read(num_heads, Size, 'The number of heads')
   _check_array(weight, 'The weight of a projection', 1)
   if weight.shape[0] % num_heads:
     raise ValueError(f'{num_heads} heads must divide the rows, but got {weight.shape[0]}.')
@@ -246,8 +243,8 @@ def _deberta(fields: Fields) -> Scheme:
 def _reach(fields: Fields) -> tuple[int, int]:
   """The largest distances that a table of relative keys has a row for, backward and forward."""
   if fields.values['model_type'] == 'wav2vec2-bert':
-    left = fields.get('left_max_position_embeddings', _COUNT, 64)
-    return left, fields.get('right_max_position_embeddings', _COUNT, 8)
+    left = fields.get('left_max_position_embeddings', Whole, 64)
+    return left, fields.get('right_max_position_embeddings', Whole, 8)
   return (fields.get('max_position_embeddings', Size, 512) - 1,) * 2
 
 
@@ -256,7 +253,7 @@ def _table(fields: Fields) -> Scheme:
   if length is None:
     raise ValueError('A learned table needs n_positions or max_position_embeddings.')
   is_padded = fields.values['model_type'] in _PADDED
-  unused = fields.get('pad_token_id', _COUNT, 1) + 1 if is_padded else 0
+  unused = fields.get('pad_token_id', Whole, 1) + 1 if is_padded else 0
   if length <= unused:
     raise ValueError(
       f'A learned table needs more than its {unused} rows of padding, but got {length} rows.'

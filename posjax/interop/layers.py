@@ -5,7 +5,7 @@ nothing else with positions. Models in which some layers do not are refused here
 configuration says and by what transformers does where it says nothing.
 """
 
-from typing import Annotated
+from typing import Literal
 
 from posjax.arguments import shown
 from posjax.interop.fields import Fields
@@ -28,7 +28,7 @@ _DIFFER = (
   *('position_embeddings_type', 'relative_attention', 'sliding_window_pattern'),
 )
 _ROPE = {'rope', 'rotary'}  # values of `position_embedding_type`
-_ONE = Annotated[int, range(2)]
+_ONE = Literal[0, 1]
 
 
 def check_layers(fields: Fields, kind: str | None, is_known: bool) -> None:

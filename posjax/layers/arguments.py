@@ -1,10 +1,9 @@
 """Checks of the plain arguments of layers, each with one sentence for its error.
 
-Sizes, numbers and switches are read when a layer is made; arrays are checked in `tokens`.
+Sizes and numbers are read by `posjax.arguments`, when a layer is made; arrays are checked in
+`tokens`.
 """
 
-import math
-import numbers
 from collections.abc import Mapping
 from typing import Any
 
@@ -12,6 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from posjax.arguments import Size, read, shown
 from posjax.attention.dispatch import IMPLEMENTATIONS
 from posjax.scheme import Params, Scheme, check_key, declares
 
@@ -30,7 +30,7 @@ def check_scheme(scheme: Any) -> None:
   if isinstance(scheme, str):
     raise TypeError(f'scheme must be a Scheme, as from posjax.get({scheme!r}), but got the text.')
   if not isinstance(scheme, Scheme):
-    raise TypeError(f'scheme must be a Scheme, but got {_kind(scheme)}.')
+    raise TypeError(f'scheme must be a Scheme, but got {shown(scheme)}.')
 
 
 def check_places(scheme: Scheme, model_places: bool) -> None:
@@ -51,51 +51,6 @@ def check_places(scheme: Scheme, model_places: bool) -> None:
     )
 
 
-def check_size(name: str, size: Any, note: str = '') -> None:
-  """Refuses a size that is no integer from 1 to 2^31 - 1.
-
-  Raises:
-    TypeError: if it is no integer.
-    ValueError: if it is out of range.
-  """
-  if not _is_a(numbers.Integral, size):
-    raise TypeError(f'{name} must be an integer, but got {_shown(size)}.')
-  if size < 1:
-    raise ValueError(f'{name} must be at least 1{note}, but got {size}.')
-  if size >= 2**31:
-    raise ValueError(f'{name} must be below 2^31, but got {size}.')
-
-
-def checked_number(name: str, number: Any) -> float:
-  """A finite number; an array without axes, where its value is known, is taken as a number.
-
-  Raises:
-    TypeError: if it is no real number.
-    ValueError: if it is infinite or NaN.
-  """
-  known = isinstance(number, (jax.Array, np.ndarray)) and not isinstance(number, jax.core.Tracer)
-  if known and number.ndim == 0:
-    number = number.item()
-  if not _is_a(numbers.Real, number):
-    raise TypeError(f'{name} must be a real number, but got {_shown(number)}.')
-  if not math.isfinite(number):
-    raise ValueError(f'{name} must be finite, but got {number}.')
-  return float(number)
-
-
-def check_rate(rate: Any) -> None:
-  """Refuses a dropout rate that is no number in [0, 1).
-
-  Raises:
-    TypeError: if it is no real number.
-    ValueError: if it is out of range.
-  """
-  if not _is_a(numbers.Real, rate):
-    raise TypeError(f'dropout_rate must be a real number, but got {_shown(rate)}.')
-  if not 0 <= rate < 1:
-    raise ValueError(f'The dropout rate must be in [0, 1), but got {rate}.')
-
-
 def check_switches(**switches: Any) -> None:
   """Refuses switches that are neither True nor False, by their names.
 
@@ -103,8 +58,7 @@ def check_switches(**switches: Any) -> None:
     TypeError: if one is something else.
   """
   for name, switch in switches.items():
-    if not isinstance(switch, (bool, np.bool_)):
-      raise TypeError(f'{name} must be True or False, but got {_shown(switch)}.')
+    read(switch, bool, name)
 
 
 def check_implementation(name: Any) -> None:
@@ -126,7 +80,7 @@ def check_dtype(name: str, dtype: Any) -> None:
     TypeError: if it is none.
   """
   if not jnp.issubdtype(_dtype(dtype), jnp.inexact):
-    raise TypeError(f'{name} must be a dtype of real or complex numbers, but got {_shown(dtype)}.')
+    raise TypeError(f'{name} must be a dtype of real or complex numbers, but got {shown(dtype)}.')
 
 
 def check_ids_dtype(dtype: Any) -> None:
@@ -136,7 +90,7 @@ def check_ids_dtype(dtype: Any) -> None:
     TypeError: if it is neither int32 nor float32, nor their wider forms.
   """
   if _dtype(dtype).name not in ('int32', 'int64', 'float32', 'float64'):
-    raise TypeError(f'pos_dtype must be int32 or float32, but got {_shown(dtype)}.')
+    raise TypeError(f'pos_dtype must be int32 or float32, but got {shown(dtype)}.')
 
 
 def check_ids_per_token(scheme: Scheme, axes: Any) -> None:
@@ -148,7 +102,7 @@ def check_ids_per_token(scheme: Scheme, axes: Any) -> None:
   """
   if axes is None:
     return
-  check_size('axes', axes)
+  axes = read(axes, Size, 'axes')
   if scheme.axes not in (0, axes):
     raise ValueError(f'axes must be {scheme.axes}, as the scheme has it, but got {axes}.')
 
@@ -174,9 +128,9 @@ def check_weights(
   check_dtype('param_dtype', param_dtype)
   check_switches(**switches)
   if not callable(kernel_init):
-    raise TypeError(f'kernel_init must be an initializer, but got {_shown(kernel_init)}.')
+    raise TypeError(f'kernel_init must be an initializer, but got {shown(kernel_init)}.')
   if sharding is not None and not isinstance(sharding, (tuple, list)):
-    raise TypeError(f'sharding must be a tuple of three mesh axes, but got {_shown(sharding)}.')
+    raise TypeError(f'sharding must be a tuple of three mesh axes, but got {shown(sharding)}.')
   if sharding is not None and len(sharding) != 3:
     raise ValueError(f'sharding must name the mesh axes along M, H and D, but got {sharding!r}.')
 
@@ -198,7 +152,7 @@ def check_params(scheme: Scheme, params: Params, name: str, source: str) -> None
   form = f'a tuple of {len(parts)} dicts' if parts else 'a dict'
   each = params if parts else (params,)
   if not isinstance(each, (tuple, list)) or not all(isinstance(one, Mapping) for one in each):
-    raise TypeError(f'{name} must be {form}, as from {source}, but got {_kind(params)}.')
+    raise TypeError(f'{name} must be {form}, as from {source}, but got {shown(params)}.')
   if parts and len(each) != len(parts):
     raise ValueError(f'{name} must be {form}, as from {source}, but got {len(each)} dicts.')
 
@@ -236,21 +190,3 @@ def _dtype(given: Any) -> np.dtype:
     return jnp.dtype(given)
   except TypeError:
     return np.dtype(object)
-
-
-def _is_a(kind: type, value: Any) -> bool:
-  """Whether a value is a number of that kind; True and False are none."""
-  return isinstance(value, kind) and not isinstance(value, (bool, np.bool_))
-
-
-def _kind(value: Any) -> str:
-  return 'None' if value is None else f'an object of type {type(value).__name__}'
-
-
-def _shown(value: Any) -> str:
-  """A plain value as it is written, and of all others their type."""
-  if isinstance(value, (jax.Array, np.ndarray)):
-    return f'an array {value.dtype}{list(value.shape)}'
-  plain = isinstance(value, (str, numbers.Number, bool, tuple, type, np.dtype))
-  plain = plain and len(repr(value)) < 60
-  return repr(value) if plain or value is None else _kind(value)

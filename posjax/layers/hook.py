@@ -1,11 +1,13 @@
 """`attention_fn`: any scheme inside Flax's own attention modules, linen and nnx."""
 
 from collections.abc import Callable
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Int, Num
 
+from posjax.arguments import Share, Size, read
 from posjax.attention import attend
 from posjax.layers import arguments
 from posjax.layers.tokens import check_array
@@ -80,28 +82,11 @@ def attention_fn(
     >>> attention(x, x, x).shape
     (1, 3, 2, 4)
   """
-  arguments.check_scheme(scheme)
-  arguments.check_switches(causal=causal, model_places=model_places)
-  arguments.check_places(scheme, model_places)
-  if declares(scheme, 'prepare'):
-    raise ValueError(
-      "The scheme prepares its sides from the layer's input, which Flax does not hand over; use "
-      'posjax.nnx.Attention or posjax.linen.Attention.'
-    )
+  _check_scheme(scheme, causal, model_places)
   params = _frozen(scheme, params, frozen)
-  if window is not None:
-    arguments.check_size('The window', window, ', the query itself')
+  window = read(window, Size | None, 'The window')
   arguments.check_implementation(implementation)
-  check_array('q_pos', q_pos)
-  rest = {'k_pos': k_pos, 'q_order': q_order, 'k_order': k_order}
-  rest |= {'q_segments': q_segments, 'k_segments': k_segments}
-  for name, array in rest.items():
-    if array is not None:
-      check_array(name, array)
-  if k_pos is None:
-    k_pos = q_pos
-    k_order = q_order if k_order is None else k_order
-    k_segments = q_segments if k_segments is None else k_segments
+  sides = _sides(q_pos, k_pos, q_order, k_order, q_segments, k_segments)
 
   def call(
     query,
@@ -121,11 +106,10 @@ def attention_fn(
     qk_attn_weights_einsum=None,
     attn_weights_value_einsum=None,
   ):
-    arguments.check_rate(dropout_rate)
+    dropout_rate = read(dropout_rate, Share, 'The dropout rate')
     arguments.check_switches(
       is_causal=is_causal, deterministic=deterministic, broadcast_dropout=broadcast_dropout
     )
-    dropping = dropout_rate > 0 and not deterministic
     _refuse(
       bias=bias,
       precision=precision,
@@ -133,10 +117,8 @@ def attention_fn(
       qk_attn_weights_einsum=qk_attn_weights_einsum,
       attn_weights_value_einsum=attn_weights_value_einsum,
     )
-    if dtype is not None:
-      arguments.check_dtype('dtype', dtype)
-    if dtype is not None and jnp.dtype(dtype) != query.dtype:
-      raise ValueError(f'The attention computes in {query.dtype}, but got dtype={dtype}.')
+    _check_dtype(dtype, query)
+    dropping = dropout_rate > 0 and not deterministic
     if dropping and broadcast_dropout:
       raise ValueError(
         'Dropout is drawn for each head and row, so broadcast_dropout must be False, but got True.'
@@ -147,12 +129,7 @@ def attention_fn(
       value,
       scheme,
       params,
-      q_pos=q_pos,
-      k_pos=k_pos,
-      q_order=q_order,
-      k_order=k_order,
-      q_segments=q_segments,
-      k_segments=k_segments,
+      **sides,
       mask=mask,
       causal=causal or is_causal,
       window=window,
@@ -162,6 +139,41 @@ def attention_fn(
     )
 
   return call
+
+
+def _check_scheme(scheme: Any, causal: Any, model_places: Any) -> None:
+  """Refuses a scheme that a function without the layer's input cannot apply."""
+  arguments.check_scheme(scheme)
+  arguments.check_switches(causal=causal, model_places=model_places)
+  arguments.check_places(scheme, model_places)
+  if declares(scheme, 'prepare'):
+    raise ValueError(
+      "The scheme prepares its sides from the layer's input, which Flax does not hand over; use "
+      'posjax.nnx.Attention or posjax.linen.Attention.'
+    )
+
+
+def _sides(q_pos: Ids, k_pos: Ids | None, q_order, k_order, q_segments, k_segments) -> dict:
+  """The arguments of `attend` that say where tokens stand; keys may stand where the queries do."""
+  check_array('q_pos', q_pos)
+  rest = {'k_pos': k_pos, 'q_order': q_order, 'k_order': k_order}
+  rest |= {'q_segments': q_segments, 'k_segments': k_segments}
+  for name, array in rest.items():
+    if array is not None:
+      check_array(name, array)
+  if k_pos is None:
+    rest['k_pos'] = q_pos
+    rest['k_order'] = q_order if k_order is None else k_order
+    rest['k_segments'] = q_segments if k_segments is None else k_segments
+  return {'q_pos': q_pos, **rest}
+
+
+def _check_dtype(dtype: Any, query: Array) -> None:
+  if dtype is None:
+    return
+  arguments.check_dtype('dtype', dtype)
+  if jnp.dtype(dtype) != query.dtype:
+    raise ValueError(f'The attention computes in {query.dtype}, but got dtype={dtype}.')
 
 
 def _frozen(scheme: Scheme, params: Params, frozen: bool | None) -> Params:

@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Inexact
 
+from posjax.arguments import Positive, Share, Size, read
 from posjax.attention import attend
 from posjax.attention.inputs import check_order
 from posjax.attention.padding import blanked
@@ -68,15 +69,10 @@ def make(
   arguments.check_scheme(scheme)
   arguments.check_switches(causal=causal, model_places=model_places)
   arguments.check_places(scheme, model_places)
-  if window is not None:
-    arguments.check_size('The window', window, ', the query itself')
-    window = int(window)
-  if logit_cap is not None:
-    logit_cap = arguments.checked_number('logit_cap', logit_cap)
-    if logit_cap <= 0:
-      raise ValueError(f'The logit cap must be positive, but got {logit_cap}.')
-  arguments.check_rate(dropout_rate)
-  scale = None if scale is None else arguments.checked_number('scale', scale)
+  window = read(window, Size | None, 'The window')
+  logit_cap = read(logit_cap, Positive | None, 'The logit cap')
+  dropout_rate = read(dropout_rate, Share, 'The dropout rate')
+  scale = read(scale, float | None, 'The scale')
   arguments.check_implementation(implementation)
   return Layer(scheme, dims, causal, window, logit_cap, dropout_rate, scale, implementation)
 
@@ -84,8 +80,7 @@ def make(
 def _sizes(width: int, num_heads: int, head_dim: int | None, num_kv_heads: int | None) -> Dims:
   kv_heads = num_heads if num_kv_heads is None else num_kv_heads
   sizes = {'width': width, 'num_heads': num_heads, 'num_kv_heads': kv_heads}
-  for name, size in sizes.items():
-    arguments.check_size(name, size)
+  width, num_heads, kv_heads = (read(size, Size, name) for name, size in sizes.items())
   if head_dim is None:
     if width % num_heads:
       raise ValueError(
@@ -93,12 +88,12 @@ def _sizes(width: int, num_heads: int, head_dim: int | None, num_kv_heads: int |
         f'{num_heads} and {width}.'
       )
     head_dim = width // num_heads
-  arguments.check_size('head_dim', head_dim)
+  head_dim = read(head_dim, Size, 'head_dim')
   if num_heads % kv_heads:
     raise ValueError(
       f'The key heads must divide the query heads, but got {kv_heads} and {num_heads}.'
     )
-  return Dims(int(width), int(num_heads), int(head_dim), int(kv_heads))  # NumPy's, too
+  return Dims(width, num_heads, head_dim, kv_heads)
 
 
 def call(
@@ -250,11 +245,11 @@ def init_cache(
       has another number of ids than the scheme takes.
   """
   _check_causal(layer)
-  arguments.check_size('batch', batch)
+  batch = read(batch, Size, 'batch')
   capacity = layer.window if capacity is None else capacity
   if capacity is None:
     raise ValueError('A cache without a window needs a capacity, the tokens in all, but got none.')
-  arguments.check_size('capacity', capacity)
+  capacity = read(capacity, Size, 'capacity')
   arguments.check_dtype('dtype', dtype)
   arguments.check_ids_dtype(pos_dtype)
   arguments.check_ids_per_token(layer.scheme, axes)

@@ -215,8 +215,8 @@ def test_a_config_of_another_model_is_told(spoken, tmp_path):
     ('', None, 'A text to ask is empty'),
     (' \t', None, "The text ' .*' cannot be continued: it has no word"),
     ('the zebra', None, "'the zebra' cannot be continued: line 1 has the word 'zebra'"),
-    ('the', 0, 'length must be a whole number from 1 to 100,000, but got 0'),
-    ('the', 10**8, 'length must be a whole number from 1 to 100,000, but got 100000000'),
+    ('the', 0, 'length must be an integer from 1 to 100,000, but got 0'),
+    ('the', 10**8, 'length must be an integer from 1 to 100,000, but got 100000000'),
     ('the \udcff', None, 'A text to ask must be Unicode text'),
   ],
 )
@@ -271,7 +271,7 @@ def test_a_foreign_vocabulary_is_told(spoken, tmp_path, changes, message):
 
 def test_a_huge_seed_and_bytes_that_are_no_text_are_told(tmp_path):
   for seed in (-1, 2**32, 10**40):
-    with pytest.raises(ValueError, match='seed must be a whole number of at least 0 and below'):
+    with pytest.raises(ValueError, match='seed must be an integer of at least 0 and below'):
       ask(tmp_path, ['a'], seed=seed)
   entered = io.TextIOWrapper(io.BytesIO(b'ab\xff'), encoding='utf-8')
   with pytest.raises(ValueError, match=r'standard input must be text in utf-8, but .* 0xff'):

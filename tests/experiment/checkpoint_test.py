@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from absl import logging
 
-from posjax.experiment import checkpoint, report, run, trained
+from posjax.experiment import checkpoint, report, run, trained, unreadable
 from posjax.experiment.checkpoint import Choice
 from posjax.experiment.evaluation import evaluate
 from posjax.experiment.training import State
@@ -146,7 +146,7 @@ WRONG = [
     {'use': 'lst'},
     r"checkpoint\.use must be one of 'last', 'best', 'mean', but got 'lst'; did you mean 'last'\?",
   ),
-  ({'keep': 0}, r'checkpoint\.keep must be a whole number of at least 1 .* but got 0'),
+  ({'keep': 0}, r'checkpoint\.keep must be an integer of at least 1 .* but got 0'),
   ({'metric': 'loss'}, r"metric is for checkpoint\.use='best', but got 'loss' with 'last'"),
   ({'mean_of': 2}, r"mean_of is for checkpoint\.use='mean', but got 2 with 'last'"),
   ({'use': 'best', 'metric': 'los'}, r"Unknown checkpoint\.metric 'los'; did you mean 'loss'"),
@@ -309,7 +309,7 @@ def saved_twice(folder, choice=None):
 def resumed(folder, choice):
   """The step that is found, whether its state and place in the data are right, and what is said."""
   said, data = [], numbers()
-  checkpoint.set_aside(folder, said.append)
+  unreadable.set_aside(folder, said.append)
   with checkpoint.manager(folder, choice) as checkpoints:
     step, state = checkpoint.restore(checkpoints, state_at(0), data, said.append)
   same(state, state_at(step))
@@ -354,7 +354,7 @@ def harmed_are_set_aside(folder, made, cases):
 
 
 def noted_files(folder):
-  return sorted(json.loads((folder / '2' / checkpoint.HASHES).read_text()))
+  return sorted(json.loads((folder / '2' / unreadable.HASHES).read_text()))
 
 
 def test_a_checkpoint_with_a_harmed_file_is_set_aside_and_the_one_before_is_taken(tmp_path):
@@ -376,7 +376,7 @@ def test_every_file_of_a_checkpoint_harmed_in_every_way_is_set_aside(tmp_path):
 def test_checkpoints_without_good_hashes_are_set_aside_where_orbax_cannot_read_them(tmp_path):
   """Those of an earlier version have no hashes; a file or an empty folder is no checkpoint."""
   choice = saved_twice(tmp_path)
-  (tmp_path / '2' / checkpoint.HASHES).unlink()
+  (tmp_path / '2' / unreadable.HASHES).unlink()
   assert resumed(tmp_path, choice) == (2, [])
   (tmp_path / '2' / 'state' / '_METADATA').write_text('')
   step, said = resumed(tmp_path, choice)
@@ -398,11 +398,11 @@ def test_without_one_that_can_be_read_checkpoints_are_refused_and_stay(tmp_path)
   with pytest.raises(ValueError, match=message):
     checkpoint.check(tmp_path, state_at(0))
   with pytest.raises(ValueError, match=message):
-    checkpoint.set_aside(tmp_path)
+    unreadable.set_aside(tmp_path)
   with pytest.raises(ValueError, match=r'2 cannot be read \(its file state/_METADATA is not what'):
     checkpoint.chosen(tmp_path, state_at(0), choice)
   for step in '12':
-    (tmp_path / step / checkpoint.HASHES).unlink()
+    (tmp_path / step / unreadable.HASHES).unlink()
   with (
     pytest.raises(ValueError, match=r'No checkpoint in .* can be read'),
     checkpoint.manager(tmp_path, choice) as checkpoints,

@@ -67,7 +67,7 @@ def test_a_command_line_that_cannot_be_read_is_told_with_status_2(ended):
   for arguments, message in {
     ('--config.schme=rope',): "The config has no key 'schme'; did you mean 'scheme'?",
     ('--config.task=3',): 'config.task is a section: its keys are set one by one, as --config.task',
-    ('--config.steps=1.5',): "--config.steps must be a whole number, but got '1.5'.",
+    ('--config.steps=1.5',): "--config.steps must be an integer, but got '1.5'.",
     ('--config.optimizer.b1=x',): "--config.optimizer.b1 must be a number, but got 'x'.",
     ('--config.model.tied=maybe',): "--config.model.tied must be true or false, but got 'maybe'.",
     ('--config.task.eval_factors=(1,',): 'must be a tuple, such as (1, 2), but got',

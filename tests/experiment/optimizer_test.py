@@ -161,8 +161,8 @@ def test_without_limits_a_gradient_stays_as_it_is(limit):
   jax.tree.map(np.testing.assert_array_equal, clipped(gradient, clip_norm=limit), gradient)
 
 
-FINITE = r'must be a number of at least 0, and finite, but got'
-SHARE = r'must be a number of at least 0 and below 1'
+FINITE = r'must be a finite number of at least 0, but got'
+SHARE = r'must be a finite number of at least 0 and below 1'
 WRONG = [
   ({'name': 'adam'}, r"name must be one of 'adamw', 'sgd', but got 'adam'; did you mean 'adamw'\?"),
   ({'schedule': 'cosin'}, r"schedule must be .* but got 'cosin'; did you mean 'cosine'\?"),
@@ -177,12 +177,12 @@ WRONG = [
   ({'b2': -0.1}, rf'b2 {SHARE}, but got -0\.1'),
   ({'b2': math.nan}, f'b2 {SHARE}, but got nan'),
   ({'momentum': 0.9}, r'momentum is for sgd; adamw has b1 and b2, but got 0\.9'),
-  ({'name': 'sgd', 'momentum': 1.0}, rf'momentum {SHARE}, or None, but got 1\.0'),
-  ({'clip_norm': 0.0}, r'clip_norm must be a number above 0, or None, but got 0\.0'),
-  ({'clip_value': -1.0}, r'clip_value must be a number above 0, or None, but got -1\.0'),
-  ({'clip_value': math.nan}, r'clip_value must be a number above 0, or None, but got nan'),
+  ({'name': 'sgd', 'momentum': 1.0}, rf'momentum {SHARE}, but got 1\.0'),
+  ({'clip_norm': 0.0}, r'clip_norm must be a finite number above 0, or inf, but got 0\.0'),
+  ({'clip_value': -1.0}, r'clip_value must be a finite number above 0, or inf, but got -1\.0'),
+  ({'clip_value': math.nan}, r'clip_value must be a finite number above 0, or inf, but got nan'),
   ({'warmup_steps': 40}, r'warmup_steps must be below steps, which are 40, but got 40'),
-  ({'warmup_steps': -1}, r'warmup_steps must be a whole number of at least 0 .* but got -1'),
+  ({'warmup_steps': -1}, r'warmup_steps must be an integer of at least 0 .* but got -1'),
   (
     {'schedule': 'vaswani', 'warmup_steps': 0},
     r"'vaswani' needs warmup_steps of at least 1.*got 0",

@@ -105,7 +105,7 @@ def test_tokens_are_judged_where_the_rules_say_so():
   [
     (
       {'learned_accuracy': 90},
-      'compare.learned_accuracy must be a number above 0 and of at most 1, but got 90',
+      'compare.learned_accuracy must be a finite number above 0 and of at most 1, but got 90',
     ),
     ({'learned_share': 0.0}, 'compare.learned_share'),
   ],
