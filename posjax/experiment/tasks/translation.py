@@ -393,7 +393,7 @@ class _Maps:
 
   @functools.cached_property
   def weights(self) -> Mapping[str, np.ndarray]:
-    """Of each kind of layers, [L, 1, H, T, S]."""
+    """The weights of each kind of layers, [L, 1, H, T, S]."""
     batch = self.asked.encode([self.text], [self.said])
     graph, state = nnx.split(self.model)
     return jax.tree.map(np.asarray, _attention(graph, state, *sides(batch)))
