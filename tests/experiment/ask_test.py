@@ -398,3 +398,13 @@ def test_a_killed_run_with_pieces_resumes_with_the_stored_ones_bit_for_bit(tmp_p
   one, two = ([(row['step'], row.get('loss')) for row in rows] for rows in losses)
   assert one == two
   assert (tmp_path / 'killed' / 'vocabulary.json').read_bytes() == stored
+
+
+def test_empty_lines_are_texts_where_a_task_answers_them():
+  lines = io.StringIO('one\n\ntwo\n')
+  assert list(batches([], lines, empty=True)) == [['one', '', 'two']]
+  assert list(batches([''], io.StringIO(), empty=True)) == [['']]
+  with pytest.raises(ValueError, match=r'Line 2 of the standard input is empty'):
+    list(batches([], io.StringIO('one\n\ntwo\n')))
+  with pytest.raises(ValueError, match=r'There is no text to ask'):
+    list(batches([], io.StringIO(''), empty=True))
