@@ -25,8 +25,8 @@ def read(name: str) -> tuple[list[Raw], list[Raw]]:
 
   Raises:
     ImportError: tensorflow_datasets is not installed.
-    ValueError: there is no such data set, configuration or feature; an example has no tokens, not as
-      many tags as tokens, or a tag without a name; or a token is no UTF-8.
+    ValueError: there is no such data set, configuration or feature; an example has no tokens, not
+      as many tags as tokens, or a tag without a name; or a token is no UTF-8.
     FileNotFoundError: the data was not prepared as array_record.
   """
   dataset, _, chosen = name.partition('#')
