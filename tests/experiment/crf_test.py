@@ -267,6 +267,12 @@ def test_ten_thousand_tokens_neither_overflow_nor_store_a_matrix_each():
   np.testing.assert_array_equal(best, emissions.argmax(-1))
   largest = np.asarray(emissions, np.float64).max(-1).sum()
   np.testing.assert_allclose(score[0], steps + largest, rtol=1e-6)
+  # The loss keeps its digits where emissions are large and alike.
+  flat = crf.Transitions(*map(jnp.zeros, ((tags, tags), tags, tags)))
+  loss = jax.jit(crf.nll)(emissions + 1000, flat, best, lengths)[0]
+  emissions = np.asarray(emissions + 1000, np.float64)
+  exact = sum(log_sum(token) - token.max() for token in emissions[0])
+  np.testing.assert_allclose(loss, exact, rtol=1e-5)
 
 
 def test_shapes_that_do_not_fit_are_refused():
