@@ -100,10 +100,12 @@ def is_complex(scheme):
 
 
 def traits(scheme):
-  """What the code that schemes share can see of one: its fields, and the kind of its heads."""
-  fields = {field for field in Scheme._fields if declares(scheme, field)} - {'tiled', 'whole'}
+  """What the code that schemes share can see of one: its fields, ids, and the kind of its heads."""
+  fields = {field for field in Scheme._fields if declares(scheme, field)}
   faster = {f'tiled.{field}' for field, form in scheme.tiled._asdict().items() if form is not None}
-  return fields | faster | set(scheme.whole) | ({'complex'} if is_complex(scheme) else set())
+  more = {'several ids': scheme.axes > 1, 'complex heads': is_complex(scheme)}
+  found = fields - {'tiled', 'whole', 'axes'} | faster | set(scheme.whole)
+  return found | {trait for trait, has_it in more.items() if has_it}
 
 
 @functools.cache
@@ -237,6 +239,10 @@ EACH = np.random.default_rng(4).normal(size=(BATCH, LENGTH, DIMS.num_heads, DIMS
 EACH = EACH.astype(np.float32)
 
 
+PAIRS = np.random.default_rng(7).normal(size=(2, BATCH, DIMS.num_heads, LENGTH, LENGTH))
+PAIRS = PAIRS[0] + 1j * PAIRS[1]
+
+
 def loss(scheme, params, given, weights):
   """A number that every output moves, by a weight of its own."""
   return (layer(scheme, params, given) * weights).real.sum()
@@ -322,22 +328,46 @@ def test_file_can_be_made_from_one_line(name):
 
 
 @every_scheme_that(posjax.scheme.places)
+def test_every_declared_place_changes_what_it_is_given(name):
+  scheme, given = subject(name).scheme, inputs(subject(name).scheme)
+  params = parameters(scheme)
+  if declares(scheme, 'ids'):
+    moved = [scheme.ids(given.pos, key) for key in (None, jax.random.key(0))]
+    assert any(error(pos, given.pos) > 1e-3 for pos in moved)
+
+  @jax.jit
+  def before_and_after(params, given):
+    x = scheme.embed(params, given.x, given.tokens, given.pos)
+    q, k, _, ready, (pos, at, *_) = sides(scheme, params, given)
+    turned = {'query': (q, scheme.query(ready, q, at)), 'key': (k, scheme.key(ready, k, at))}
+    logits = jnp.asarray(PAIRS if jnp.iscomplexobj(q) else PAIRS.real, q.dtype)
+    # One number for all keys of a query would change nothing.
+    centered = lambda logits: logits - logits.mean(-1, keepdims=True)
+    found = scheme.logits(ready, logits, q, k, at, at)
+    more = {'logits': (centered(logits), centered(found))}
+    if scheme.bias:
+      more['bias'] = jnp.zeros(()), centered(scheme.bias(ready, pos[:, :, None] - pos[:, None]))
+    if scheme.values:
+      more['values'] = jnp.zeros(()), scheme.values(ready, abs(logits), at, at)
+    return {'embed': (given.x, x), **turned, **more}
+
+  for place, (before, after) in before_and_after(params, given).items():
+    if declares(scheme, place) and before.shape in ((), after.shape):
+      assert abs(after - before).max() > 1e-3 * max(abs(before).max(), 1), place
+
+
+@few_schemes_and(where=posjax.scheme.places)
 def test_every_declared_place_is_used(name):
+  """By attention, and so felt in its answer."""
   scheme, params = subject(name).scheme, parameters(subject(name).scheme)
   given = inputs(scheme)
   full = run(scheme)(params, given)
   for place in set(posjax.places(scheme)) - {'ids'}:
-    rest = scheme._replace(**{place: getattr(Scheme(), place)})
-    if not posjax.places(rest):  # whatever its parameters were: compiled once for all such schemes
-      rest = Scheme(axes=scheme.axes)
     try:
-      without = run(rest)(params if posjax.places(rest) else {}, given)
+      without = run(scheme._replace(**{place: getattr(Scheme(), place)}))(params, given)
     except (TypeError, ValueError):  # one side widened alone, logits left complex: it is needed
       continue
     assert error(without, full) > 1e-3, place
-  if declares(scheme, 'ids'):
-    moved = [scheme.ids(given.pos, key) for key in (None, jax.random.key(0))]
-    assert any(error(pos, given.pos) > 1e-3 for pos in moved)
 
 
 @every_scheme_that(has_parameters)
@@ -945,8 +975,8 @@ def test_bfloat16_stays_bfloat16_and_near_float32_at_far_ids(name):
   for shift in (0, 2**17 - LENGTH):
     low = inputs(scheme, dtype=jnp.bfloat16, shift=shift)
     exact = run(scheme)(params, low._replace(x=low.x.astype(jnp.float32)))
-    x = scheme.embed(params, low.x, low.tokens, low.pos)
-    assert x.dtype == jnp.bfloat16 or jnp.iscomplexobj(x)  # complex numbers come in no less than 64
+    x = jax.eval_shape(scheme.embed, params, low.x, low.tokens, low.pos)
+    assert x.dtype == jnp.bfloat16 or is_complex(scheme)  # complex numbers come in no less than 64
     found = run(scheme)(params, low)
     assert found.dtype == x.dtype
     if jnp.isfinite(exact).all():  # tables end before
@@ -1001,7 +1031,7 @@ def test_packed_documents_are_each_alone(name):
   second = second._replace(pos=first.pos)
   packed = given._replace(
     pos=jnp.concatenate([first.pos, second.pos], axis=1),
-    segments=jnp.where(given.order < 6, 1, 2),
+    segments=1 + (given.order >= 6).astype(jnp.int32),
   )
   found = run(scheme)(params, packed)
   assert error(found[:, :6], run(scheme)(params, first)) <= TOLERANCE
