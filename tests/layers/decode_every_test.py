@@ -1,11 +1,13 @@
 """Every scheme decodes: through a cache, each token's output is that of one full causal pass.
 
-For the contract's subjects, so a new file is among them (by default for those with a state, and for
-few of the others: that tiles of queries and of keys are the whole, and that keys turn one by one,
-are lines of the contract), and at every place: ids drawn once for the
+For the contract's subjects, so a new file is among them, and at every place: ids drawn once for the
 stream (place 0), each piece embedded by itself (place 1), heads appended to the cache by
 `posjax.layers.layer.extend` (prepare, places 2 to 4). Key heads are grouped; complex embeddings
 keep their complex heads. The reference sees all tokens at once, without cache or padding, densely.
+
+By default for the few schemes that have every pair of traits, and for those with a `prepare`. For
+the others it is slow: the contract says of them that tiles of queries have their part of the
+answer, and that keys turn one by one, and the cache is the same for all.
 
 No scheme is left out. What cannot come in pieces is the making of ids, and of two kinds only:
 drawing them with a key, and centering them. The last tests show it.
