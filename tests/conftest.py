@@ -1,5 +1,6 @@
 """The strict environment in which every test runs, set up before jax or posjax is imported."""
 
+import gc
 import os
 import sys
 
@@ -12,7 +13,8 @@ os.environ.setdefault('JAX_PLATFORMS', 'cpu')  # JAX_PLATFORMS=cuda pytest tests
 os.environ.setdefault(
   'XLA_FLAGS',
   '--xla_backend_optimization_level=0 --xla_cpu_parallel_codegen_split_count=1 '
-  '--xla_backend_extra_options=xla_cpu_disable_new_fusion_emitters',
+  '--xla_backend_extra_options=xla_cpu_disable_new_fusion_emitters '
+  '--xla_llvm_disable_expensive_passes=true',
 )
 os.environ['XLA_FLAGS'] += ' --xla_force_host_platform_device_count=8'
 # Compiled code from another version or machine must not decide a test.
@@ -28,6 +30,8 @@ from xdist.scheduler import LoadScopeScheduling
 from tests import draws
 
 jax.config.update('jax_numpy_rank_promotion', 'raise')
+# Tracing makes so many objects that Python's own pace of collecting garbage costs 5 % of the time.
+gc.set_threshold(100_000, 50, 100)
 
 # Annotations are checked at run time here and only here. The hook is never removed: modules
 # such as the schemes are imported when a test first names them.

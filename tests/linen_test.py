@@ -83,7 +83,7 @@ def test_equal_weights_give_equal_outputs_with_and_without_a_cache(name, x):
 @pytest.mark.parametrize('name', SCHEMES)
 def test_both_make_the_same_tree(name, x):
   one, other = pair(SCHEMES[name])
-  made = other.init(jax.random.key(0), x, ids(SCHEMES[name]), order=ORDER)
+  made = jax.jit(other.init)(jax.random.key(0), x, ids(SCHEMES[name]), order=ORDER)
   shapes = lambda tree: jax.tree.map(lambda leaf: (leaf.shape, leaf.dtype.name), tree)
   assert shapes(made) == {'params': shapes(collections(one)['params'])}
   flat = flax.traverse_util.flatten_dict(made)
@@ -105,13 +105,18 @@ def test_a_remembered_segment_is_the_same_and_has_no_gradient(name, x):
   one, other = pair(SCHEMES[name], window=4)
   before = jax.random.normal(jax.random.key(2), (BATCH, 3, WIDTH))
   past = lambda before: Tokens(before, jnp.arange(3), jnp.array([[0, 1, 1]] * BATCH))
-  expected = jax.jit(lambda: one(x, POS, past=past(before)))()
   variables = collections(one)
   with_past = lambda x, before: other.apply(variables, x, POS, past=past(before))
-  out = jax.jit(with_past)(x, before)
+
+  @jax.jit
+  def outputs(x, before):
+    slope = jax.grad(lambda *args: with_past(*args).sum(), (0, 1))
+    alone = other.apply(variables, x, POS)
+    return one(x, POS, past=past(before)), with_past(x, before), alone, slope(x, before)
+
+  expected, out, alone, (d_x, d_before) = outputs(x, before)
   assert error(out, expected) < TOLERANCE
-  assert error(out, other.apply(variables, x, POS)) > 1e-2
-  d_x, d_before = jax.grad(lambda *args: with_past(*args).sum(), (0, 1))(x, before)
+  assert error(out, alone) > 1e-2
   assert abs(d_x).max() > 1e-3
   np.testing.assert_array_equal(d_before, 0)
 
@@ -138,7 +143,7 @@ def test_shared_parameters_are_given_or_held(x):
 
 def test_a_train_state_of_the_params_alone_is_a_whole_program(x):
   other = posjax.linen.Attention(WIDTH, 4, CHAINED, causal=True)
-  variables = other.init(jax.random.key(0), x, POS)
+  variables = jax.jit(other.init)(jax.random.key(0), x, POS)
   assert set(variables) == {'params'}  # so that those who train all of `init` train no constant
   state = TrainState.create(
     apply_fn=other.apply, params=variables['params'], tx=optax.adamw(0.1, weight_decay=0.5)
@@ -181,7 +186,7 @@ def test_random_constants_and_parameters_come_from_one_key(x):
   bias = lambda params, distance: jnp.einsum('h,...->h...', params['learned'], distance * 1.0)
   scheme = posjax.Scheme(init=init, bias=bias, fixed=('held',))
   for module in (posjax.linen.Attention, nn.remat(posjax.linen.Attention)):
-    made = module(WIDTH, 4, scheme).init(jax.random.key(0), x, POS)
+    made = jax.jit(module(WIDTH, 4, scheme).init)(jax.random.key(0), x, POS)
     learned, held = (made[c]['scheme_params'] for c in ('params', 'constants'))
     np.testing.assert_array_equal(learned['learned'], held['held'])
   with pytest.raises(ValueError, match="must be stored, but got no collection 'constants' beside"):
@@ -212,7 +217,7 @@ def stacked(block):
 
 def test_stacked_layers_are_scanned_and_rematerialized_with_their_params_alone(x):
   stack = stacked(nn.remat(Block))()
-  variables = stack.init(jax.random.key(0), x, POS)
+  variables = jax.jit(stack.init)(jax.random.key(0), x, POS)
   assert set(variables) == {'params'}
   found, _ = run(stack, variables, x, POS)
   table = variables['params']['Attention_0']['model_params']['1']['table']
@@ -248,7 +253,7 @@ def test_a_rematerialized_and_a_mapped_layer_are_the_layer(x):
 
 def test_dropout_is_drawn_from_the_stream_of_flax_or_refused(x, unchecked):
   stack = stacked(Block)(dropout_rate=0.5)
-  variables = stack.init(jax.random.key(0), x, POS)  # needs no stream: nothing is dropped
+  variables = jax.jit(stack.init)(jax.random.key(0), x, POS)  # needs no stream: nothing is dropped
   with pytest.raises(ValueError, match='a call needs a dropout_key, or deterministic=True'):
     stack.apply(variables, x, POS)
   draw = jax.jit(lambda seed: stack.apply(variables, x, POS, rngs={'dropout': seed})[0])
@@ -256,14 +261,22 @@ def test_dropout_is_drawn_from_the_stream_of_flax_or_refused(x, unchecked):
   assert error(one, other) > 0.1
   assert error(one, draw(jax.random.key(1))) == 0
   layer = posjax.linen.Attention(WIDTH, 4, dropout_rate=0.5)
-  variables = layer.init(jax.random.key(0), x, POS)
-  expected = posjax.linen.Attention(WIDTH, 4).apply(variables, x, POS)
-  rngs = {'dropout': jax.random.key(1)}
-  assert error(layer.apply(variables, x, POS, deterministic=True, rngs=rngs), expected) == 0
-  given = layer.apply(variables, x, POS, dropout_key=jax.random.key(3), rngs=rngs)
-  assert error(given, layer.apply(variables, x, POS, dropout_key=jax.random.key(3))) == 0
   quiet = posjax.linen.Attention(WIDTH, 4, dropout_rate=0.5, deterministic=True)
-  assert error(quiet.apply(variables, x, POS), expected) == 0
+  rngs, key = {'dropout': jax.random.key(1)}, jax.random.key(3)
+
+  @jax.jit
+  def pairs():
+    variables = layer.init(jax.random.key(0), x, POS)
+    expected = posjax.linen.Attention(WIDTH, 4).apply(variables, x, POS)
+    call = functools.partial(layer.apply, variables, x, POS)
+    return (
+      (call(deterministic=True, rngs=rngs), expected),
+      (call(dropout_key=key, rngs=rngs), call(dropout_key=key)),
+      (quiet.apply(variables, x, POS), expected),
+    )
+
+  for found, expected in pairs():
+    assert error(found, expected) == 0
 
 
 def test_a_scheme_that_acts_before_the_layers_needs_a_model_that_calls_it(x):

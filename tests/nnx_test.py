@@ -45,13 +45,18 @@ def numbers(module, kind):
 def test_the_layer_is_attend_between_projections(x):
   one = layer(TABLES, use_bias=True, sinks=True, logit_cap=2.0, window=3, scale=0.3)
   one.sinks[...] = jnp.array([1.0, -1.0, 0.5, 3.0])
-  q, k, v = (jnp.einsum('btm,mhd->bthd', x, p.kernel[...]) for p in (one.query, one.key, one.value))
   params = {name: variable[...] for name, variable in one.scheme_params.items()}
-  out = posjax.attend(
-    q, k, v, TABLES, params, q_pos=POS, k_pos=POS, causal=True, sinks=one.sinks[...],
-    logit_cap=2.0, window=3, scale=0.3,
-  )  # fmt: skip
-  assert error(run(one, x, POS), jnp.einsum('bthd,hdm->btm', out, one.out.kernel[...])) < TOLERANCE
+
+  def expected(x):
+    sides = one.query, one.key, one.value
+    q, k, v = (jnp.einsum('btm,mhd->bthd', x, side.kernel[...]) for side in sides)
+    out = posjax.attend(
+      q, k, v, TABLES, params, q_pos=POS, k_pos=POS, causal=True, sinks=one.sinks[...],
+      logit_cap=2.0, window=3, scale=0.3,
+    )  # fmt: skip
+    return jnp.einsum('bthd,hdm->btm', out, one.out.kernel[...])
+
+  assert error(run(one, x, POS), jax.jit(expected)(x)) < TOLERANCE
 
 
 def test_cross_attention_is_attend_with_two_sides(x):
@@ -67,14 +72,18 @@ def test_cross_attention_is_attend_with_two_sides(x):
 def test_each_side_of_cross_attention_is_prepared_from_its_own_input(x):
   one = layer(TOYS['forgetful'], causal=False)
   y = x[:, :4] * 2
-  q, k, v = one.query(x), one.key(y), one.value(y)
   params = {'w': one.scheme_params['w'][...]}
   prepare = one.layer.scheme.prepare
-  out = posjax.attend(
-    q, k, v, one.layer.scheme, params, q_pos=POS, k_pos=POS[:4],
-    q_at=prepare(params, x, POS, None)[1], k_at=prepare(params, y, POS[:4], None)[1],
-  )  # fmt: skip
-  assert error(run(one, x, POS, x_kv=y, kv_pos=POS[:4]), one.out(out)) < TOLERANCE
+
+  def expected(x, y):
+    q, k, v = one.query(x), one.key(y), one.value(y)
+    out = posjax.attend(
+      q, k, v, one.layer.scheme, params, q_pos=POS, k_pos=POS[:4],
+      q_at=prepare(params, x, POS, None)[1], k_at=prepare(params, y, POS[:4], None)[1],
+    )  # fmt: skip
+    return one.out(out)
+
+  assert error(run(one, x, POS, x_kv=y, kv_pos=POS[:4]), jax.jit(expected)(x, y)) < TOLERANCE
 
 
 def test_a_mask_an_order_and_segments_hide_what_they_say(x):

@@ -58,5 +58,7 @@ class Case:
       return (out * self.cotangent).sum(), out
 
     args = (self.q, self.k, self.v, self.params, sinks)
-    grads, out = jax.grad(number, has_aux=True)(args)
+    slope = jax.grad(number, has_aux=True)
+    # A compiled program knows no ids, and would hold the way in tiles beside the kernel.
+    grads, out = (jax.jit(slope) if implementation == 'dense' else slope)(args)
     return [out, *jax.tree.leaves(grads)]

@@ -63,9 +63,9 @@ def test_phases_count_from_the_start_of_each_segment_and_what_is_remembered_keep
   made = model(ORDER)
   _, past = in_segments(made, 4, T)
   same = TOKENS.at[:, 4:8].set(TOKENS[:, :4])
-  first = made.init_past(2, T)
+  first, recur = made.init_past(2, T), jax.jit(lambda *args: made.recur(*args))
   for at in (0, 4):
-    _, first = made.recur(same[:, at : at + 4], at + jnp.arange(4), first)
+    _, first = recur(same[:, at : at + 4], at + jnp.arange(4), first)
   embedded = first.inputs[0][0, :, -8:]  # of the first layer, tokens 0 .. 7
   np.testing.assert_allclose(embedded[:, :4], embedded[:, 4:], atol=1e-6)
   np.testing.assert_array_equal(past.pos[0], range(T))  # distances go on
@@ -83,7 +83,8 @@ def test_attention_is_that_of_the_paper_on_the_four_terms():
   shared = ({**shared[0], **of}, *shared[1:])
   layer.scheme_params['0']['w_r'][...] *= 50
   past = Tokens(z[:, :2], jnp.arange(2))
-  out = layer(z[:, 2:], jnp.arange(2, 5), past=past, model_params=shared)
+  call = jax.jit(lambda x, past: layer(x, jnp.arange(2, 5), past=past, model_params=shared))
+  out = call(z[:, 2:], past)
 
   kernel = lambda name: sum(
     unit * np.asarray(getattr(getattr(layer, name), part).kernel[...], np.float64)

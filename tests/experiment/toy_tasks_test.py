@@ -167,15 +167,16 @@ def test_the_loss_of_a_row_is_that_of_all_its_sequences_of_tags():
 def test_a_loss_of_whole_rows_learns_and_its_scores_are_those_of_rows_one_by_one(trained):
   result = trained[0]['mine.chain']
   read = jax.jit(lambda inputs: result.model(inputs))
+  best_tags, row_losses = jax.jit(chain.best_tags), jax.jit(chain.row_losses)
   assert result.scores['4 words'].values['rows'] > 0.9
   for width in (4, 8):
     right, nats = [], []
     for i in range(4):
       rows = chain.batch((1, i), 7, width)
       scores, follows = read(rows['inputs'])
-      found = chain.best_tags(scores, follows)
+      found = best_tags(scores, follows)
       right += (np.asarray(found) == rows['tags']).all(1).tolist()
-      nats += chain.row_losses(scores, follows, jnp.asarray(rows['tags'])).tolist()
+      nats += row_losses(scores, follows, jnp.asarray(rows['tags'])).tolist()
     numbers = result.scores[f'{width} words'].values
     assert numbers['rows'] == pytest.approx(np.mean(right))
     assert numbers['nats'] == pytest.approx(np.mean(nats), rel=1e-4)

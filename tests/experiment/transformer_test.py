@@ -68,7 +68,7 @@ def test_token_by_token_through_the_cache_equals_one_pass(schemes, window):
 
 
 def test_packed_documents_are_each_as_alone():
-  model = transformer('sinusoidal', 'alibi')
+  model = jitted(transformer('sinusoidal', 'alibi'))
   segments = jnp.where(POS < 5, 1, 2)[None].repeat(2, axis=0)
   packed = model(TOKENS, posjax.positions.from_segments(segments), segments=segments)
   np.testing.assert_allclose(packed[:, :5], model(TOKENS[:, :5], POS[:5]), atol=1e-5)
@@ -78,13 +78,17 @@ def test_packed_documents_are_each_as_alone():
 def test_the_scan_runs_the_layers_one_after_the_other():
   """Against the blocks taken out of the stack and called in a plain loop."""
   model = transformer('rope', 'alibi', num_layers=4)
-  graph, state = nnx.split(model.stack.periods)
-  x = model.embed.table(TOKENS) * 4.0
-  for period in range(2):
-    one = jax.tree.map(lambda leaf, i=period: leaf[i], state)
-    for block in nnx.merge(graph, one):
-      x, _ = block(x, jnp.broadcast_to(POS, TOKENS.shape))
-  np.testing.assert_allclose(model.embed.attend(model.stack.norm(x)), model(TOKENS, POS), atol=1e-5)
+
+  def both(model):
+    graph, state = nnx.split(model.stack.periods)
+    x = model.embed.table(TOKENS) * 4.0
+    for period in range(2):
+      one = jax.tree.map(lambda leaf, i=period: leaf[i], state)
+      for block in nnx.merge(graph, one):
+        x, _ = block(x, jnp.broadcast_to(POS, TOKENS.shape))
+    return model.embed.attend(model.stack.norm(x)), model(TOKENS, POS)
+
+  np.testing.assert_allclose(*jax.jit(both)(model), atol=1e-5)
 
 
 def test_a_pattern_of_windows_limits_only_its_own_layers():
@@ -169,7 +173,7 @@ def test_swiglu_and_an_own_readout_are_what_their_formulas_say():
 
 def test_post_norm_ends_every_block_with_its_norm():
   model = transformer('none', pre_norm=False)
-  x = model.encode(TOKENS, POS)
+  x = jax.jit(lambda model: model.encode(TOKENS, POS))(model)
   np.testing.assert_allclose(x.mean(-1), 0, atol=1e-5)
   np.testing.assert_allclose(x.std(-1), 1, atol=1e-3)
   assert model.stack.norm is None
@@ -231,7 +235,7 @@ def jittered(model):
 
 def test_a_scheme_of_complex_embeddings_makes_every_layer_complex():
   model = jittered(transformer('complex_order'))
-  x = model.encode(TOKENS, POS)
+  x, found = jax.jit(lambda model: (model.encode(TOKENS, POS), model(TOKENS, POS)))(model)
   assert x.dtype == jnp.complex64
   assert min(abs(x.real).max(), abs(x.imag).max()) > 0.1
   kernels = [
@@ -242,7 +246,7 @@ def test_a_scheme_of_complex_embeddings_makes_every_layer_complex():
   assert len(kernels) == 2 * 6  # attention's four and the feed-forward layer's two, in two parts
   assert all('real' in name or 'imag' in name for name in kernels)
   expected = abs(x) @ model.embed.table.embedding[...].T
-  np.testing.assert_allclose(model(TOKENS, POS), expected, rtol=1e-5, atol=1e-5)
+  np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5)
 
 
 def test_a_complex_encoder_decoder_reads_complex_memory_by_its_modulus():

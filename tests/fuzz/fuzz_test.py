@@ -31,7 +31,7 @@ def test_a_sample_of_the_fuzzers_cases_finds_no_fault(tmp_path):
   code, report = fuzz('--quick', out=tmp_path / 'fuzz.md')
   assert code == 0, report
   cases = int(re.search(r'\| all \| (\d+) \|', report)[1])
-  assert cases > 60
+  assert cases > 15
 
 
 @pytest.mark.slow
