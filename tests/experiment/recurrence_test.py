@@ -156,7 +156,7 @@ def test_random_ids_that_are_added_to_what_is_remembered_are_refused():
   ('changes', 'message'),
   [
     ({'causal': False}, 'Only a causal model'),
-    ({'cross': True}, 'Only a causal model'),
+    ({'cross': posjax.get('none')}, 'Only a causal model'),
     ({'norm': 'BatchNorm'}, 'Batch norm cannot norm what is remembered'),
   ],
 )
