@@ -18,10 +18,10 @@ The two directions describe the same models: negating the half of W_Q, W_K, u an
 are multiplied by turns one into the other. The keys are whatever the layer passes: slices of its
 input in the paper and in one version of the code, projected in another; none of them has an output
 projection. Their ablation, divided by sqrt(D), is `scaled=True`. A further one, `even=True`, is not
-theirs: the sines of R are zero, so that nothing tells left from right. In the code u is called r_r_bias
-and v r_w_bias, the reverse of Transformer-XL's names. Initial values are Glorot's normal ones, as
-in the code. The last dimension of a head of odd width is not multiplied by R (the code pads R with
-a zero).
+theirs: the sines of R are zero, so that nothing tells left from right. In the code u is called
+r_r_bias and v r_w_bias, the reverse of Transformer-XL's names. Initial values are Glorot's normal
+ones, as in the code. The last dimension of a head of odd width is not multiplied by R (the code
+pads R with a zero).
 
 Do not chain it with a scheme that rotates heads (RoPE), which would rotate u and the codes too.
 """
