@@ -24,7 +24,7 @@ def get_config() -> ConfigDict:
   c.task.widths = (12, 16, 20, 24, 32, 48)
   c.task.extra_length = 50
   c.batch_size = 32
-  c.steps = 10_000
+  c.steps = 9_000
   c.model.num_layers = 3
   c.model.width = 192
   c.model.num_heads = 6

@@ -230,7 +230,7 @@ class Attention(nn.Module):
     layer = self._layer()
     params = parameters.merged(layer.scheme, self.own, self.shared, model_params)
     new, rest = Tokens(x, pos, segments, order), {'mask': mask, 'return_weights': return_weights}
-    out = layers.read(layer, params, self.query, new, memory, sinks=self._sinks(), **rest)
+    out = layers.read_memory(layer, params, self.query, new, memory, sinks=self._sinks(), **rest)
     return layers.projected(self.out, out)
 
   @nn.nowrap

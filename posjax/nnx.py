@@ -362,7 +362,7 @@ class Attention(nnx.Module):
       >>> layer.read(jnp.ones((1, 3, 8)), jnp.arange(3), memory).shape
       (1, 3, 8)
     """
-    out = layers.read(
+    out = layers.read_memory(
       self.layer,
       self._params(model_params),
       self.query,

@@ -347,7 +347,7 @@ def memorize(
   return caches.memory(k, v, keys.at, keys.pos, order, segments)
 
 
-def read(
+def read_memory(
   layer: Layer,
   params: Params,
   project: Callable[[Array], Array],
