@@ -22,7 +22,7 @@ from flax import nnx
 from jaxtyping import Array, Float, Int
 
 import posjax
-from posjax.experiment.checks import Count, Keys, Share, check_value, keys_of
+from posjax.experiment.checks import Count, Keys, Share, keys_of
 from posjax.experiment.data.words import UNKNOWN_ID
 from posjax.experiment.models import crf, encoders, pooling
 from posjax.experiment.models.blocks import Weights
@@ -200,8 +200,6 @@ class Tagger(nnx.Module):
     rngs: nnx.Rngs,
     **options: Any,
   ):
-    check_value('model.encoder', Encoders, encoder)
-    check_value('model.characters', Characters | None, characters)
     pattern = (scheme,) if isinstance(scheme, Scheme) else tuple(scheme)
     heads = num_heads if encoders.attends(encoder) else 1
     dims = make_dims(width, heads, None, sizes.words)
@@ -215,20 +213,19 @@ class Tagger(nnx.Module):
     self.bigrams = (
       None if bigram_width is None else table(sizes.bigrams, bigram_width, bigram_vectors)
     )
-    self.characters = None
-    if characters is not None:
-      self.characters = CharacterEncoder(
-        characters,
-        sizes.characters,
-        posjax.get(character_scheme),
-        width=character_width,
-        num_heads=character_heads,
-        hidden_width=character_hidden,
-        output_projection=output_projection,
-        dropout_rate=dropout_rate,
-        vector_dropout=character_dropout,
-        rngs=rngs,
-      )
+    letters = lambda kind: CharacterEncoder(
+      kind,
+      sizes.characters,
+      posjax.get(character_scheme),
+      width=character_width,
+      num_heads=character_heads,
+      hidden_width=character_hidden,
+      output_projection=output_projection,
+      dropout_rate=dropout_rate,
+      vector_dropout=character_dropout,
+      rngs=rngs,
+    )
+    self.characters = None if characters is None else letters(characters)
     read = word_width + (bigram_width or 0) + (character_width if characters else 0)
     self.dense = nnx.Linear(read, width, rngs=rngs)
     self.embed = Positions(pattern, dims, rngs=rngs)
