@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from posjax.experiment.data.lines import lines
-from posjax.experiment.data.splits import HELD_OUT, TRAIN
+from posjax.experiment.data.splits import HELD_OUT, TRAIN, file_named
 
 Example = tuple[str, str, str]
 
@@ -27,20 +27,11 @@ def read(place: str) -> tuple[list[Example], list[Example]]:
     return _lines(path), []
   if not path.is_dir():
     raise FileNotFoundError(f'file:PATH expects a file or a folder, but nothing is at {path}.')
-  train, held_out = _named(path, TRAIN), _named(path, HELD_OUT)
+  train, held_out = file_named(path, TRAIN), file_named(path, HELD_OUT)
   if train is None:
     names = ', '.join(sorted(each.name for each in path.iterdir())) or 'nothing'
     raise FileNotFoundError(f'The folder {path} should hold a train.tsv, but holds {names}.')
   return _lines(train), [] if held_out is None else _lines(held_out)
-
-
-def _named(folder: Path, stems: frozenset[str]) -> Path | None:
-  """The one file of such a name; None where there is none."""
-  files = sorted(path for path in folder.iterdir() if path.is_file() and path.stem in stems)
-  if len(files) > 1:
-    names = ' and '.join(path.name for path in files)
-    raise ValueError(f'The folder {folder} should hold one of {names}; or name a file.')
-  return files[0] if files else None
 
 
 def _lines(path: Path) -> list[Example]:
