@@ -22,6 +22,7 @@ def get_config() -> ConfigDict:
   c.batch_size = 16
   c.task.data = 'file:resume_ner'
   c.task.widths = (16, 32, 64, 128, 192)
+  c.task.zero_digits = True
   c.model.width = 128
   c.model.hidden_width = 256
   c.model.word_width = 50

@@ -23,10 +23,11 @@ def get_config() -> ConfigDict:
   c.task = ConfigDict()
   c.task.name = 'tagging'
   c.task.data = 'synthetic:direction'  # or 'file:PATH', 'tfds:conll2003'
+  c.task.notation = placeholder(str)  # of the tags: 'IOB1', 'IOB2', 'BIOES', 'BMES'; told if unset
   c.task.widths = (16, 32, 64)  # of rows, in words; longer training sentences are left out
   c.task.min_count = 2  # words, letters, bigrams that occur less often in training are unknown
   c.task.lower = True  # words in lower case; letters are read as they are
-  c.task.zero_digits = True  # every digit is 0
+  c.task.zero_digits = False  # read every digit as 0
   c.task.longest_word = 20  # letters of a word that are read; the run says how many are longer
   c.task.vectors = placeholder(str)  # a file of word vectors, of model.word_width numbers each
   c.task.bigram_vectors = placeholder(str)  # the same of bigrams
@@ -43,7 +44,6 @@ def get_config() -> ConfigDict:
   c.model.num_layers = 2
   c.model.num_heads = 4
   c.model.hidden_width = 128  # of the feed-forward layer, or of a recurrent state
-  c.model.bidirectional = True  # recurrent cells in both directions
   c.model.pre_norm = False
   c.model.activation = 'relu'  # a name in jax.nn
   c.model.output_projection = False  # heads are only joined, as in TENER

@@ -22,6 +22,7 @@ def get_config() -> ConfigDict:
   c.task.data = 'file:conll2003'
   c.task.widths = (16, 32, 64, 128)
   c.task.min_count = 1
+  c.task.zero_digits = True
   c.model.width = 14 * 128
   c.model.num_heads = 14
   c.model.hidden_width = 2 * 14 * 128

@@ -16,7 +16,7 @@ SIZES = Sizes(words=9, characters=7, bigrams=8)
 TAGS = ('O', 'B-x', 'I-x', 'E-x', 'S-x')
 SMALL = {'width': 8, 'num_heads': 2, 'num_layers': 1, 'hidden_width': 8, 'word_width': 4}
 TENER = {'encoder': 'transformer', 'pre_norm': False, 'activation': 'relu', **SMALL}
-LSTM = {'encoder': 'lstm', 'bidirectional': True, **SMALL}
+LSTM = {'encoder': 'lstm', **SMALL}
 LETTERS = {'character_width': 6, 'character_heads': 3, 'character_hidden': 4}
 KINDS = {
   'transformer': ('tener', {**TENER, **LETTERS, 'characters': 'transformer', 'bigram_width': 3}),
@@ -102,7 +102,9 @@ def test_hidden_words_are_unknown_ones():
   one = drawn(1, 6, 4, (4,))
   run = jitted(model)
   hidden = run(sentences=one, train_key=jax.random.key(0))
-  np.testing.assert_allclose(hidden[:, :4], run(sentences=one._replace(words=one.words * 0 + 1))[:, :4])
+  np.testing.assert_allclose(
+    hidden[:, :4], run(sentences=one._replace(words=one.words * 0 + 1))[:, :4]
+  )
   assert abs(hidden - run(sentences=one))[:, :4].max() > 1e-3
 
 
@@ -119,7 +121,7 @@ def test_each_dropout_drops_in_training_alone():
 def _paths(field, emissions):
   """The score of every path over a sentence, in float64."""
   transitions, start, end = (
-    np.asarray(leaf[...], np.float64) for leaf in (field.transitions, field.start, field.end)
+    np.asarray(leaf[...], np.float64) for leaf in (field.between, field.start, field.end)
   )
   emissions = np.asarray(emissions, np.float64)
   count, kinds = emissions.shape

@@ -145,7 +145,7 @@ class Tagger(nnx.Module):
     sizes: of the vocabularies.
     tags: the names of the tags, as 'B-person'; C.
     scheme: one scheme; for a Transformer, perhaps a pattern that repeats over the layers.
-    encoder: 'transformer', 'rnn', 'lstm' or 'gru'.
+    encoder: 'transformer'; or 'rnn', 'lstm' or 'gru', in both directions.
     width: M, of what the encoder reads.
     num_heads: of a Transformer.
     word_width: numbers of a word's vector.
@@ -230,7 +230,10 @@ class Tagger(nnx.Module):
     self.dense = nnx.Linear(read, width, rngs=rngs)
     self.embed = Positions(pattern, dims, rngs=rngs)
     given = {**options, 'num_heads': num_heads, 'dropout_rate': dropout_rate}
-    given['output_projection'] = output_projection
+    if encoders.attends(encoder):
+      given['output_projection'] = output_projection
+    else:
+      given['bidirectional'] = True
     self.encoder = encoders.make(encoder, pattern, width, given, layer_set=layer_set, rngs=rngs)
     self.readout = nnx.Linear(layer_set.parts * self.encoder.features, len(tags), rngs=rngs)
     self.field = Field(tags, constrained)
@@ -303,7 +306,7 @@ class Field(nnx.Module):
 
   def __init__(self, tags: Sequence[str], constrained: bool):
     count = len(tags)
-    self.transitions = nnx.Param(jnp.zeros((count, count)))
+    self.between = nnx.Param(jnp.zeros((count, count)))
     self.start, self.end = nnx.Param(jnp.zeros(count)), nnx.Param(jnp.zeros(count))
     self.tags, self.constrained = tuple(tags), constrained
 
@@ -311,17 +314,18 @@ class Field(nnx.Module):
     self, emissions: Float[Array, 'B W C'], tags: Int[Array, 'B W'], lengths: Int[Array, ' B']
   ) -> Float[Array, ' B']:
     """How unlikely the tags of each sentence are, in nats."""
-    legal = crf.legal(self.tags) if self.constrained else None
-    return crf.nll(emissions, tags, *self._scores(), lengths, legal=legal)
+    transitions = self._transitions(self.constrained)
+    return crf.nll(emissions, transitions, tags, lengths)
 
   def decode(
     self, emissions: Float[Array, 'B W C'], lengths: Int[Array, ' B']
   ) -> tuple[Int[Array, 'B W'], Float[Array, ' B']]:
-    """The likeliest tags that may follow each other, and their scores."""
-    return crf.viterbi(emissions, *self._scores(), lengths, legal=crf.legal(self.tags))
+    """The likeliest tags that may follow each other, -1 in the padding, and their scores."""
+    return crf.viterbi(emissions, self._transitions(True), lengths)
 
-  def _scores(self):
-    return self.transitions[...], self.start[...], self.end[...]
+  def _transitions(self, constrained: bool) -> crf.Transitions:
+    made = crf.Transitions(self.between[...], self.start[...], self.end[...])
+    return crf.constrain(made, crf.legal(self.tags)) if constrained else made
 
 
 def tagger_keys() -> Keys:
@@ -329,4 +333,5 @@ def tagger_keys() -> Keys:
   without = ('sizes', 'tags', 'scheme', 'vectors', 'bigram_vectors', 'rngs', 'options')
   own = keys_of(Tagger, without=without)
   options = {name: key._replace(required=False) for name, key in encoders.option_keys().items()}
+  del options['bidirectional']  # a tag depends on the words on both sides
   return Keys({**options, **own.known})

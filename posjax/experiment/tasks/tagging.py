@@ -8,7 +8,7 @@ asked of 'training sentences' instead, as many as are held out.
 
 import functools
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -22,9 +22,10 @@ from posjax.experiment.checks import Count, Section, Seed
 from posjax.experiment.data import columns
 from posjax.experiment.data import vectors as word_vectors
 from posjax.experiment.data.buckets import check_widths, width_of
+from posjax.experiment.data.columns.baseline import most_frequent_tags
 from posjax.experiment.data.columns.batches import Coded, batches, in_order
 from posjax.experiment.data.columns.batches import batch as make_batch
-from posjax.experiment.data.columns.facts import baseline, facts
+from posjax.experiment.data.columns.coded_facts import facts
 from posjax.experiment.data.columns.tags import spans
 from posjax.experiment.data.columns.vocabulary import Vocabulary, learn
 from posjax.experiment.data.fingerprint import fingerprint
@@ -43,6 +44,7 @@ def task(
   seed: Seed,
   batch_size: Count,
   data: str,
+  notation: Literal['IOB1', 'IOB2', 'BIOES', 'BMES'] | None,
   widths: Sequence[Count],
   min_count: Count,
   lower: bool,
@@ -59,6 +61,7 @@ def task(
     seed: of the data's order, and of rows that no file of vectors gives.
     batch_size: sentences per step, all hosts together.
     data: 'file:PATH', 'tfds:NAME' or 'synthetic:direction', as in `posjax.experiment.data.columns`.
+    notation: that of the tags in the data; None tells it from them.
     widths: of rows, in words, rising: a program is compiled for each. Training sentences that are
       longer than the last are left out, and counted; no other is, and none is cut.
     min_count: a word, letter or bigram that occurs less often in training is unknown.
@@ -74,7 +77,7 @@ def task(
     FileNotFoundError: if there is no file.
   """
   widths = check_widths(widths)
-  read = columns.read(data)
+  read = columns.read(data, notation=notation)
   spelled = learn(
     read.train,
     read.types,
@@ -94,12 +97,11 @@ def task(
   again = np.random.default_rng(0).permutation(len(train))[: len(held_out)]
   sizes = {'widths': widths, 'batch_size': batch_size}
   judge = functools.partial(_evaluation, spelled.tags, sizes)
-  guess = span_metrics.f1(baseline(read.train, read.held_out), [one.tags for one in read.held_out])
   return Task(
     facts={
-      'data': data,
+      **columns.facts(read),
       **facts(read, spelled, train, held_out, widths),
-      'most frequent tags': f'F1 {guess:.1%}, if each word has the tag that is its most frequent',
+      'baseline': _baseline(read),
       'vectors': '; '.join(each.told for each in initial.values()),
       'sha256': fingerprint([read.sha256.encode(), *given], []) if given else read.sha256,
     },
@@ -117,8 +119,13 @@ def task(
     loss=mean_nll,
     unit=Unit('nats per sentence'),
     evaluations=(
-      judge('held out', held_out, during=True),
-      judge('training sentences', [train[i] for i in again], role='training rows'),
+      judge('held out', held_out, [one.tags for one in read.held_out], during=True),
+      judge(
+        'training sentences',
+        [train[i] for i in again],
+        [read.train[i].tags for i in again],
+        role='training rows',
+      ),
     ),
     ask=Ask(
       functools.partial(answer, Asked(spelled, widths, tuple(read.types))),
@@ -128,6 +135,14 @@ def task(
       ),
     ),
   )
+
+
+def _baseline(read: columns.Columns) -> str:
+  """F1 where each word has its most frequent tag."""
+  tokens, right = zip(*((one.tokens, one.tags) for one in read.held_out), strict=True)
+  said = most_frequent_tags(read.train, tokens, read.notation)
+  found, guessed, there = span_metrics.count(said, right)
+  return f'F1 {2 * found / (guessed + there):.1%} held out by the most frequent tag of each token'
 
 
 class _Initial(NamedTuple):
@@ -204,11 +219,19 @@ def _evaluation(
   sizes: Mapping[str, Any],
   name: str,
   coded: Sequence[Coded],
+  references: Sequence[Sequence[str]],
   **changes: Any,
 ) -> Evaluation:
   """How sentences are judged: F1 of entities first."""
+
+  def say(arrays, batch):
+    rows = zip(batch['row'].tolist(), arrays['tags'].tolist(), strict=True)
+    return [(row, [tags[tag] for tag in said if tag >= 0]) for row, said in rows if row >= 0]
+
   measured = {
-    **span_metrics.metrics(tags),
+    'f1': span_metrics.f1(say, references),
+    'precision': span_metrics.precision(say, references),
+    'recall': span_metrics.recall(say, references),
     'accuracy': metrics.share(_right_tags, '% of tags right'),
     'loss': metrics.mean_loss('nats per sentence'),
   }
@@ -300,7 +323,7 @@ def _coloured(asked: Asked, tokens: Sequence[str], tags: Sequence[str]) -> Text:
 def _pieces(tokens: Sequence[str], tags: Sequence[str]) -> list[tuple[str | None, Sequence[str]]]:
   """The sentence in pieces: entities with their types, and what stands between them with None."""
   made, at = [], 0
-  for name, first, last in spans(tags, 'BIOES'):
+  for name, first, last in spans(tags):
     made += [(None, tokens[at:first])] if at < first else []
     made.append((name, tokens[first : last + 1]))
     at = last + 1

@@ -8,6 +8,7 @@ import numpy as np
 
 from posjax.experiment.data import words
 from posjax.experiment.data.columns.batches import Coded
+from posjax.experiment.data.columns.tags import tag_names
 
 if TYPE_CHECKING:
   from posjax.experiment.data.columns import Sentence
@@ -119,7 +120,7 @@ def learn(
     words.vocabulary(spelled, min_count),
     words.vocabulary(cased, min_count) if characters else None,
     words.vocabulary(map(in_pairs, spelled), min_count) if bigrams else None,
-    ('O', *(f'{part}-{name}' for name in types for part in 'BIES')),
+    tag_names(types),
     longest_word,
     lower,
     zero_digits,
