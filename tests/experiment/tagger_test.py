@@ -39,7 +39,9 @@ def drawn(rows, width, letters, lengths):
   return Sentences(*map(jnp.asarray, (words, segments, characters, bigrams)))
 
 
-@pytest.mark.parametrize('kind', KINDS)
+@pytest.mark.parametrize(
+  'kind', ['cnn', *(pytest.param(kind, marks=pytest.mark.slow) for kind in ('transformer', 'lstm'))]
+)
 def test_neither_padding_nor_other_sentences_make_a_difference(kind):
   scheme, options = KINDS[kind]
   run = jitted(made(scheme, **options))
@@ -57,15 +59,20 @@ def test_neither_padding_nor_other_sentences_make_a_difference(kind):
   np.testing.assert_allclose(alone[0, :4], out[0, :4], rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.parametrize('part', ['words', 'characters', 'bigrams'])
-def test_it_reads_words_letters_and_bigrams(part):
+def test_it_reads_words_letters_and_bigrams_and_nothing_in_the_padding():
   scheme, options = KINDS['transformer']
-  run, one = jitted(made(scheme, **options)), drawn(1, 6, 4, (6,))
-  other = np.array(getattr(one, part))
-  other[0, 2, ...] = (other[0, 2, ...] % 5 + 1) * (other[0, 2, ...] > 0)
-  changed = one._replace(**{part: jnp.asarray(other)})
-  outs = [np.asarray(run(sentences=each)) for each in (one, changed)]
-  assert abs(outs[0] - outs[1])[0, 2].max() > 1e-3
+  run, one = jitted(made(scheme, **options)), drawn(3, 6, 4, (6, 4, 6))
+  plain = np.asarray(run(sentences=one))
+  for part in ('words', 'characters', 'bigrams'):
+    other = np.array(getattr(one, part))
+    other[0, 2, ...] = (other[0, 2, ...] % 5 + 1) * (other[0, 2, ...] > 0)
+    changed = np.asarray(run(sentences=one._replace(**{part: jnp.asarray(other)})))
+    assert abs(changed - plain)[0, 2].max() > 1e-3, part
+    np.testing.assert_array_equal(changed[1:], plain[1:])
+    other = np.array(getattr(one, part))
+    other[1, 4:] = np.minimum(other[1, 4:] + 1, 6)
+    padded = np.asarray(run(sentences=one._replace(**{part: jnp.asarray(other)})))
+    np.testing.assert_array_equal(padded[1, :4], plain[1, :4])
 
 
 def test_only_a_scheme_that_is_even_gives_a_reversed_sentence_the_reversed_emissions():
@@ -108,6 +115,7 @@ def test_hidden_words_are_unknown_ones():
   assert abs(hidden - run(sentences=one))[:, :4].max() > 1e-3
 
 
+@pytest.mark.slow
 def test_each_dropout_drops_in_training_alone():
   one = drawn(1, 6, 4, (6,))
   scheme, options = KINDS['transformer']
@@ -157,6 +165,7 @@ def test_the_loss_is_the_sum_over_all_paths_and_the_answer_the_best_legal_one(co
     np.testing.assert_allclose(scores[row], paths[best], rtol=1e-5)
 
 
+@pytest.mark.slow
 def test_attention_weights_are_a_transformers():
   one = drawn(2, 6, 4, (6, 3))
   weights = np.asarray(made(**TENER).weigh(one).own)
@@ -167,6 +176,7 @@ def test_attention_weights_are_a_transformers():
     made('none', **LSTM).weigh(one)
 
 
+@pytest.mark.slow
 def test_a_complex_scheme_makes_a_complex_encoder_and_real_emissions():
   one = drawn(1, 6, 4, (6,))
   out = made('complex_order', **TENER)(one)
