@@ -174,7 +174,8 @@ class Block(nnx.Module):
     )
     tie(self.attention, query_key, rngs)
     if not output_projection:
-      self.attention.out = Joined()
+      attention: Any = self.attention
+      attention.out = Joined()
     make_cross = lambda scheme: layer_set.attention(width, num_heads, scheme, **heads)
     self.cross = None if cross is None else make_cross(layer_set.cross(cross))
     self.feed_forward = FeedForward(

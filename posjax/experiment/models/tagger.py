@@ -270,7 +270,7 @@ class Tagger(nnx.Module):
     Raises:
       ValueError: if the encoder has no attention.
     """
-    if not self.attends:
+    if not isinstance(self.encoder, TransformerEncoder):
       raise ValueError('Attention weights are those of a Transformer, but the encoder is none.')
     return self.encoder.weigh(self._embed(sentences, None, None))
 
@@ -281,7 +281,8 @@ class Tagger(nnx.Module):
     if self.bigrams is not None:
       parts.append(self._look_up(self.bigrams, sentences.bigrams, keys[1]))
     if self.characters is not None:
-      parts.append(self.characters(sentences.characters, keys[2]))
+      letters: Any = sentences.characters
+      parts.append(self.characters(letters, keys[2]))
     real, words = sentences.segments != 0, sentences.words
     x = pooling.zero_padding(self.dense(jnp.concatenate(parts, axis=-1)), real)
     pos = jnp.where(real, jnp.arange(words.shape[1], dtype=jnp.int32)[None], 0)

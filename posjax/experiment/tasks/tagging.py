@@ -30,7 +30,7 @@ from posjax.experiment.data.columns.tags import spans
 from posjax.experiment.data.columns.vocabulary import Vocabulary, learn
 from posjax.experiment.data.fingerprint import fingerprint
 from posjax.experiment.models.tagger import Sentences, Sizes, Tagger, tagger_keys
-from posjax.experiment.tasks import Answer, Ask, Batch, Evaluation, Example, Task, Unit
+from posjax.experiment.tasks import Answer, Arrays, Ask, Batch, Evaluation, Example, Task, Unit
 from posjax.scheme import PRNGKey, Scheme
 
 EXAMPLES = 2  # held-out sentences that a run tags at its end
@@ -93,6 +93,7 @@ def task(
     for part in (read.train, read.held_out)
   )
   initial = _vectors(spelled, model, vectors, bigram_vectors, seed)
+  tables: dict[str, Any] = {name: each.table for name, each in initial.items()}
   given = [each.given for each in initial.values() if each.given]
   again = np.random.default_rng(0).permutation(len(train))[: len(held_out)]
   sizes = {'widths': widths, 'batch_size': batch_size}
@@ -109,7 +110,7 @@ def task(
       _sizes(spelled),
       spelled.tags,
       scheme,
-      **{name: each.table for name, each in initial.items()},
+      **tables,
       rngs=rngs,
       **model,
     ),
@@ -224,7 +225,7 @@ def _evaluation(
 ) -> Evaluation:
   """How sentences are judged: F1 of entities first."""
 
-  def say(arrays, batch):
+  def say(arrays: Arrays, batch: Batch) -> list[tuple[int, Sequence[str]]]:
     rows = zip(batch['row'].tolist(), arrays['tags'].tolist(), strict=True)
     return [(row, [tags[tag] for tag in said if tag >= 0]) for row, said in rows if row >= 0]
 
