@@ -12,10 +12,17 @@ from flax import nnx
 from matplotlib.figure import Figure
 
 import posjax
-from configs import multi30k, translation, translation_recurrent
+from configs import (
+  complex_order_translation_paper,
+  multi30k,
+  translation,
+  translation_paper,
+  translation_recurrent,
+)
 from posjax.experiment import ask, evaluation, sharding
 from posjax.experiment.data.parallel.batches import batch as make_batch
 from posjax.experiment.data.parallel.vocabulary import END, START, Coded, restore
+from posjax.experiment.models.encoder_decoder import EncoderDecoder
 from posjax.experiment.models.sides import Side
 from posjax.experiment.run import train
 from posjax.experiment.search import greedy
@@ -232,3 +239,19 @@ def test_the_configs_are_those_of_the_task(folder):
   batch = next(iter(task.train_batches(0, 1)))
   shapes = {name: array.shape for name, array in batch.items()}
   assert shapes['source'] == shapes['inputs'] == shapes['targets'] == shapes['segments']
+
+
+@pytest.mark.parametrize(
+  ('config', 'pieces', 'millions'),
+  [(translation_paper, 32_768, 49), (complex_order_translation_paper, 4000, 92)],
+)
+def test_the_papers_configs_make_models_of_their_size(config, pieces, millions):
+  # Shaw: 32,771 x 512 embeddings, 6 x (4 + 4) and 6 x (8 + 4) matrices of 512 x 512, 12 pairs of
+  # tables for 8 heads. Complex: twice the matrices, 6 x (4 + 8) and 6 x (8 + 8), and frequencies.
+  config = config.get_config()
+  vocab = pieces + 3
+  scheme = posjax.get(config.scheme)
+  make = lambda: EncoderDecoder(vocab, vocab, scheme, rngs=nnx.Rngs(0), **config.model.to_dict())
+  params = nnx.state(nnx.eval_shape(make), nnx.Param)
+  count = sum(leaf.size for leaf in jax.tree.leaves(params))
+  assert round(count / 1e6) == millions

@@ -64,7 +64,7 @@ Extra = Annotated[int, Range(1, 10_000)]
 
 def task(
   scheme: Scheme | Sequence[Scheme],
-  model: Annotated[Mapping[str, Any], Section(lambda: Keys({}, further=True))],
+  model: Annotated[Mapping[str, Any], Section(lambda: all_model_keys())],
   *,
   seed: Seed,
   batch_size: Count,
@@ -175,6 +175,16 @@ def model_keys(make: Callable[..., Any]) -> Keys:
   return keys_of(make, without=('source_vocab', 'target_vocab', 'scheme', 'rngs'))
 
 
+def all_model_keys() -> Keys:
+  """The keys of all architectures; `task` checks that those of the chosen one are there."""
+  known = {
+    name: key._replace(required=False)
+    for make in ARCHITECTURES.values()
+    for name, key in model_keys(make).known.items()
+  }
+  return Keys(known)
+
+
 def mean_loss(
   smoothing: float,
   model: Any,
@@ -190,7 +200,7 @@ def mean_loss(
 
 
 def sides(batch: Batch) -> tuple[Side, Side]:
-  """What is read and what has been said, of a batch as `data.parallel.batches` has it."""
+  """The source and the target of a batch, as `data.parallel.batches` has it."""
   source = Side(batch['source'], batch['source_segments'])
   return source, Side(batch['inputs'], batch['segments'])
 
@@ -213,7 +223,7 @@ class Search(NamedTuple):
   def predict(
     self, model: Any, batch: Batch, state: Any, key: PRNGKey
   ) -> tuple[dict[str, Array], Any]:
-    """What beam search finds, as `Evaluation.predict`."""
+    """The translations that beam search finds, as `Evaluation.predict`."""
     source, limits = _searched(batch, self.extra_length)
     found = beam_search(model, source, beams=self.beams, alpha=self.alpha, key=key, **limits)
     return _told(batch, found), state
@@ -221,7 +231,7 @@ class Search(NamedTuple):
   def predict_greedy(
     self, model: Any, batch: Batch, state: Any, key: PRNGKey
   ) -> tuple[dict[str, Array], Any]:
-    """What greedy search says, as `Evaluation.predict`."""
+    """The translations of greedy search, as `Evaluation.predict`."""
     source, limits = _searched(batch, self.extra_length)
     return _told(batch, greedy(model, source, key=key, **limits)), state
 
@@ -314,7 +324,7 @@ def _forced(
 
 
 class Asked(NamedTuple):
-  """What is needed to translate a line."""
+  """The settings with which a line is translated."""
 
   vocabulary: Vocabulary
   search: Search
@@ -383,7 +393,7 @@ class _Maps:
 
   @functools.cached_property
   def weights(self) -> Mapping[str, np.ndarray]:
-    """Of each kind of layers, [L, 1, H, T, S]."""
+    """The weights of each kind of layers, [L, 1, H, T, S]."""
     batch = self.asked.encode([self.text], [self.said])
     graph, state = nnx.split(self.model)
     return jax.tree.map(np.asarray, _attention(graph, state, *sides(batch)))
