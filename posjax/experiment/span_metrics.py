@@ -68,7 +68,9 @@ def count(said: Sequence[Sequence[str]], references: Sequence[Sequence[str]]) ->
   right = guessed = there = 0
   for tags, correct in zip(said, references, strict=True):
     if len(tags) != len(correct):
-      raise ValueError(f'A sentence of {len(correct)} tokens needs as many tags, got {len(tags)}.')
+      raise ValueError(
+        f'A sentence of {len(correct)} tokens needs as many tags, but got {len(tags)}.'
+      )
     found, expected = set(spans(tags)), set(spans(correct))
     right += len(found & expected)
     guessed += len(found)

@@ -10,8 +10,9 @@ nothing behind the end of a sentence: what stands there, NaN included, changes n
 a gradient. A sentence without tokens has one sequence, the empty one, of score and log-partition 0.
 
 The log-partition goes through the sentence token by token (`lax.scan`). The other way, products of
-matrices in pairs (`parallel=True`, `lax.associative_scan`), takes fewer steps one after the other
-but C times the work and the memory.
+matrices in pairs (`parallel=True`, `lax.associative_scan`), takes fewer steps one after the other,
+but C times the work and the memory: with 16 sentences of 1,024 tokens and 17 tags, it takes 40
+times as long on a CPU, gradient included, and 870 MB instead of 2.
 
 TENER's code (fastNLP) has this CRF. There, illegal transitions are forbidden in decoding and not in
 the log-partition; here, `constrain` forbids them wherever its result is used.
@@ -27,6 +28,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+Array = jax.Array | np.ndarray
+
 # Stands for -inf inside: of infinities the gradient would be NaN where no sequence is legal. Sums
 # of it over a hundred million tokens are finite in float32.
 _NEVER = -1e30
@@ -41,9 +44,9 @@ class Transitions(NamedTuple):
     end: [C], of the last tag.
   """
 
-  between: jax.Array | np.ndarray
-  start: jax.Array | np.ndarray
-  end: jax.Array | np.ndarray
+  between: Array
+  start: Array
+  end: Array
 
 
 def legal(names: Sequence[str]) -> Transitions:
@@ -78,12 +81,7 @@ def constrain(transitions: Transitions, allowed: Transitions) -> Transitions:
   )
 
 
-def nll(
-  emissions: jax.Array,
-  transitions: Transitions,
-  tags: jax.Array,
-  lengths: jax.Array,
-) -> jax.Array:
+def nll(emissions: Array, transitions: Transitions, tags: Array, lengths: Array) -> jax.Array:
   """Negative log-likelihood of tags in nats, [B]; inf where they are illegal.
 
   Args:
@@ -92,17 +90,15 @@ def nll(
     tags: integers [B, T]; behind the end of a sentence anything may stand.
     lengths: integers [B], from 0 to T.
   """
-  return log_partition(emissions, transitions, lengths) - score(
-    emissions, transitions, tags, lengths
-  )
+  _check(emissions, transitions, lengths, tags)
+  # What is added to all tags of a token changes no probability. Without it, both numbers are small,
+  # and their difference is exact to more digits.
+  emissions, _ = _lowered(emissions, lengths)
+  partition = log_partition(emissions, transitions, lengths)
+  return partition - score(emissions, transitions, tags, lengths)
 
 
-def score(
-  emissions: jax.Array,
-  transitions: Transitions,
-  tags: jax.Array,
-  lengths: jax.Array,
-) -> jax.Array:
+def score(emissions: Array, transitions: Transitions, tags: Array, lengths: Array) -> jax.Array:
   """The score of given tags, [B].
 
   Args:
@@ -114,21 +110,20 @@ def score(
   _check(emissions, transitions, lengths, tags)
   if not emissions.shape[1]:
     return jnp.zeros(len(emissions), emissions.dtype)
+  between, start, end = map(jnp.asarray, transitions)
   there = _there(emissions, lengths)
   tags = jnp.where(there, tags, 0)
-  said = jnp.take_along_axis(emissions, tags[:, :, None], 2)[:, :, 0]
+  said = jnp.take_along_axis(jnp.asarray(emissions), tags[:, :, None], 2)[:, :, 0]
   said = jnp.where(there, said, 0).sum(1)
-  steps = jnp.asarray(transitions.between)[tags[:, :-1], tags[:, 1:]]
-  said += jnp.where(there[:, 1:], steps, 0).sum(1)
+  said += jnp.where(there[:, 1:], between[tags[:, :-1], tags[:, 1:]], 0).sum(1)
   last = jnp.take_along_axis(tags, jnp.maximum(lengths - 1, 0)[:, None], 1)[:, 0]
-  edges = jnp.asarray(transitions.start)[tags[:, 0]] + jnp.asarray(transitions.end)[last]
-  return jnp.where(lengths > 0, said + edges, 0)
+  return jnp.where(lengths > 0, said + start[tags[:, 0]] + end[last], 0)
 
 
 def log_partition(
-  emissions: jax.Array,
+  emissions: Array,
   transitions: Transitions,
-  lengths: jax.Array,
+  lengths: Array,
   *,
   parallel: bool = False,
 ) -> jax.Array:
@@ -142,24 +137,23 @@ def log_partition(
     transitions: as of `nll`.
     lengths: as of `nll`.
     parallel: whether matrices are multiplied in pairs instead of one token after the other; it
-      needs memory for B T C^3 numbers.
+      needs memory for some B T C^3 numbers.
   """
   _check(emissions, transitions, lengths)
   if not emissions.shape[1]:
     return jnp.zeros(len(emissions), emissions.dtype)
   there = _there(emissions, lengths)
-  emissions = jnp.where(there[:, :, None], emissions, 0)
+  emissions, lowered = _lowered(emissions, lengths)
   between, start, end = (jnp.maximum(number, _NEVER) for number in transitions)
-  first = start[None] + emissions[:, 0]
   way = _in_pairs if parallel else _one_by_one
-  sums = way(first, emissions[:, 1:], between, there[:, 1:])
-  found = jax.nn.logsumexp(sums + end[None], axis=1)
+  sums, taken = way(start[None] + emissions[:, 0], emissions[:, 1:], between, there[:, 1:])
+  found = jax.nn.logsumexp(sums + end[None], axis=1) + taken
   found = jnp.where(found > _NEVER / 2, found, -jnp.inf)
-  return jnp.where(lengths > 0, found, 0)
+  return jnp.where(lengths > 0, found + lowered, 0)
 
 
 def viterbi(
-  emissions: jax.Array, transitions: Transitions, lengths: jax.Array
+  emissions: Array, transitions: Transitions, lengths: Array
 ) -> tuple[jax.Array, jax.Array]:
   """The best sequence of tags of each sentence, and its score.
 
@@ -178,19 +172,21 @@ def viterbi(
   if not width:
     return jnp.zeros((rows, 0), jnp.int32), jnp.zeros(rows, emissions.dtype)
   there = _there(emissions, lengths)
-  emissions = jnp.where(there[:, :, None], emissions, 0)
+  emissions, lowered = _lowered(emissions, lengths)
   between, start, end = map(jnp.asarray, transitions)
   same = jnp.broadcast_to(jnp.arange(tags, dtype=jnp.int32), (rows, tags))
 
   def forward(best, token):
     emission, is_there = token
     through = best[:, :, None] + between[None]
-    further = through.max(1) + emission
     pointer = jnp.where(is_there[:, None], through.argmax(1).astype(jnp.int32), same)
-    return jnp.where(is_there[:, None], further, best), pointer
+    further = jnp.where(is_there[:, None], through.max(1) + emission, best)
+    largest = further.max(1)
+    taken = jnp.where(jnp.isfinite(largest), largest, 0)
+    return further - taken[:, None], (pointer, taken)
 
   tokens = (jnp.moveaxis(emissions[:, 1:], 1, 0), there[:, 1:].T)
-  best, pointers = jax.lax.scan(forward, start[None] + emissions[:, 0], tokens)
+  best, (pointers, taken) = jax.lax.scan(forward, start[None] + emissions[:, 0], tokens)
   best += end[None]
   last = best.argmax(1).astype(jnp.int32)
 
@@ -200,56 +196,80 @@ def viterbi(
 
   _, before = jax.lax.scan(backward, last, pointers, reverse=True)
   found = jnp.concatenate([before, last[None]]).T
-  return jnp.where(there, found, -1), jnp.where(lengths > 0, best.max(1), 0)
+  scores = best.max(1) + taken.sum(0) + lowered
+  return jnp.where(there, found, -1), jnp.where(lengths > 0, scores, 0)
+
+
+def _lowered(emissions: Array, lengths: Array) -> tuple[jax.Array, jax.Array]:
+  """Emissions whose largest one is 0 at every token, and what was taken from a sentence, [B].
+
+  Behind the end of a sentence all are 0. A sum of thousands of numbers keeps few digits in float32,
+  so sums are kept small: what is common to all tags is added up apart from them.
+  """
+  emissions = jnp.where(_there(emissions, lengths)[:, :, None], emissions, 0)
+  largest = jax.lax.stop_gradient(emissions.max(2))
+  return emissions - largest[:, :, None], largest.sum(1)
 
 
 def _one_by_one(
   first: jax.Array, emissions: jax.Array, between: jax.Array, there: jax.Array
-) -> jax.Array:
+) -> tuple[jax.Array, jax.Array]:
   """Log-sums [B, C] over all sequences that end in each tag, token by token.
 
   The C x C sums of a token are computed anew for its gradient, so that what is stored grows by
   B x C numbers with each token.
+
+  Args:
+    first: [B, C], of the first token.
+    emissions: [B, T - 1, C], of the others.
+    between: [C, C].
+    there: whether each of the others is in its sentence, [B, T - 1].
+
+  Returns:
+    The sums, and what was taken from all sums of a sentence, [B].
   """
 
   @jax.checkpoint
   def step(sums, token):
     emission, is_there = token
     further = jax.nn.logsumexp(sums[:, :, None] + between[None], axis=1) + emission
-    return jnp.where(is_there[:, None], further, sums), None
+    further = jnp.where(is_there[:, None], further, sums)
+    taken = jax.lax.stop_gradient(further.max(1))
+    return further - taken[:, None], taken
 
-  return jax.lax.scan(step, first, (jnp.moveaxis(emissions, 1, 0), there.T))[0]
+  sums, taken = jax.lax.scan(step, first, (jnp.moveaxis(emissions, 1, 0), there.T))
+  return sums, taken.sum(0)
 
 
 def _in_pairs(
   first: jax.Array, emissions: jax.Array, between: jax.Array, there: jax.Array
-) -> jax.Array:
-  """The same by products of one matrix for each token, sums of which are log-sums."""
-  nothing = jnp.where(jnp.eye(between.shape[0], dtype=bool), 0.0, _NEVER).astype(first.dtype)
+) -> tuple[jax.Array, jax.Array]:
+  """The same by products of one matrix for each token, in which sums are log-sums."""
+  if not emissions.shape[1]:
+    return first, jnp.zeros(len(first), first.dtype)
+  nothing = jnp.where(jnp.eye(len(between), dtype=bool), 0.0, _NEVER).astype(first.dtype)
   matrices = jnp.where(
     there[:, :, None, None], between[None, None] + emissions[:, :, None, :], nothing[None, None]
   )
-  if not matrices.shape[1]:
-    return first
 
   @jax.checkpoint
   def product(one, other):
     return jax.nn.logsumexp(one[..., :, :, None] + other[..., None, :, :], axis=-2)
 
   whole = jax.lax.associative_scan(product, matrices, axis=1)[:, -1]
-  return jax.nn.logsumexp(first[:, :, None] + whole, axis=1)
+  return jax.nn.logsumexp(first[:, :, None] + whole, axis=1), jnp.zeros(len(first), first.dtype)
 
 
-def _there(emissions: jax.Array, lengths: jax.Array) -> jax.Array:
+def _there(emissions: Array, lengths: Array) -> jax.Array:
   """Which tokens are in their sentence, [B, T]."""
   return jnp.arange(emissions.shape[1])[None] < lengths[:, None]
 
 
 def _check(
-  emissions: jax.Array,
+  emissions: Array,
   transitions: Transitions,
-  lengths: jax.Array,
-  tags: jax.Array | None = None,
+  lengths: Array,
+  tags: Array | None = None,
 ) -> None:
   """Refuses shapes that do not fit one another."""
   if emissions.ndim != 3:

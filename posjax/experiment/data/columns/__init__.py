@@ -96,6 +96,7 @@ def read(expression: str, *, notation: str | None = None) -> Columns:
     train, held_out, documents = files.read(argument)
   else:
     train, held_out = tfds.read(argument) if kind == 'tfds' else direction.sentences()
+  found = _notation(expression, [*train, *held_out], notation)
   cut = 'as given'
   if not held_out:
     train, held_out = _divided(train)
@@ -103,7 +104,6 @@ def read(expression: str, *, notation: str | None = None) -> Columns:
   for what, part in (('learn from', train), ('be judged on', held_out)):
     if not part:
       raise ValueError(f'{expression} leaves no sentence to {what}.')
-  found = _notation(expression, [*train, *held_out], notation)
   learned, judged = (tuple(map(_sentence, part)) for part in (train, held_out))
   types = {span.type for each in (*learned, *judged) for span in spans(each.tags)}
   if not types:
