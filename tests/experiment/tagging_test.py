@@ -235,20 +235,11 @@ def test_the_config_of_the_paper_makes_its_model(tmp_path):
   assert found == 2 * layer
 
 
-def small():
-  """A config that learns which side the marker is on, in seconds."""
-  config = tagging.get_config()
-  sizes = {'width': 32, 'word_width': 32, 'hidden_width': 64, 'num_layers': 1}
-  config.update_from_flattened_dict({f'model.{name}': size for name, size in sizes.items()})
-  config.task.widths = (12,)
-  return config
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize('scheme', ['tener', 'shaw', 'transformer_xl', 'tener(even=True)'])
 def test_a_direction_is_learned_but_by_an_even_scheme(tmp_path, scheme):
-  config = small()
-  config.scheme = scheme
+  config = tagging.get_config()
+  config.scheme, config.task.widths = scheme, (12,)
   result = train(config, tmp_path)
   found = result.scores['held out'].values
   if 'even' in scheme:
