@@ -17,14 +17,14 @@ Counts = tuple[int, int, int]  # entities that are right, that were said, and th
 
 
 def f1(say: Say, references: Sequence[Sequence[str]]) -> Metric:
-  """The harmonic mean of precision and recall: 2 right / (said + there).
+  """The harmonic mean of precision and recall: twice what is right, by what is said and there is.
 
   Args:
     say: the tags of a batch, of any notation, each sentence with the number of its reference.
     references: the correct tags of each sentence.
   """
   return _scored(
-    say, references, 'span F1', lambda right, said, there: _ratio(2 * right, said + there)
+    say, references, 'span F1', lambda hits, said, there: _ratio(2 * hits, said + there)
   )
 
 
@@ -35,9 +35,7 @@ def precision(say: Say, references: Sequence[Sequence[str]]) -> Metric:
     say: as of `f1`.
     references: as of `f1`.
   """
-  return _scored(
-    say, references, '% of spans said right', lambda right, said, _: _ratio(right, said)
-  )
+  return _scored(say, references, '% of spans said right', lambda hits, said, _: _ratio(hits, said))
 
 
 def recall(say: Say, references: Sequence[Sequence[str]]) -> Metric:
@@ -47,7 +45,7 @@ def recall(say: Say, references: Sequence[Sequence[str]]) -> Metric:
     say: as of `f1`.
     references: as of `f1`.
   """
-  return _scored(say, references, '% of spans found', lambda right, _, there: _ratio(right, there))
+  return _scored(say, references, '% of spans found', lambda hits, _, there: _ratio(hits, there))
 
 
 def count(said: Sequence[Sequence[str]], references: Sequence[Sequence[str]]) -> Counts:
@@ -65,17 +63,17 @@ def count(said: Sequence[Sequence[str]], references: Sequence[Sequence[str]]) ->
     >>> count([['S-LOC', 'O', 'B-PER', 'E-PER']], [['S-LOC', 'S-LOC', 'B-PER', 'E-PER']])
     (2, 2, 3)
   """
-  right = guessed = there = 0
+  hits = guessed = there = 0
   for tags, correct in zip(said, references, strict=True):
     if len(tags) != len(correct):
       raise ValueError(
         f'A sentence of {len(correct)} tokens needs as many tags, but got {len(tags)}.'
       )
     found, expected = set(spans(tags)), set(spans(correct))
-    right += len(found & expected)
+    hits += len(found & expected)
     guessed += len(found)
     there += len(expected)
-  return right, guessed, there
+  return hits, guessed, there
 
 
 def _scored(

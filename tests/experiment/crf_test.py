@@ -251,20 +251,28 @@ def test_a_row_of_one_token_is_its_sum(drawn):
 def test_ten_thousand_tokens_neither_overflow_nor_store_a_matrix_each():
   width, tags = 10_000, 17
   emissions = jnp.asarray(DRAW.normal(size=(1, width, tags)) + 50, jnp.float32)
-  transitions = crf.Transitions(*map(jnp.zeros, ((tags, tags), tags, tags)))
+  transitions = crf.Transitions(jnp.full((tags, tags), 50.0), jnp.zeros(tags), jnp.zeros(tags))
   lengths = jnp.array([width])
   total = lambda emissions: crf.log_partition(emissions, transitions, lengths)[0]
   compiled = jax.jit(jax.value_and_grad(total)).lower(emissions).compile()
   stored = compiled.memory_analysis().temp_size_in_bytes
   assert stored < 8 * emissions.nbytes  # a matrix for each token would be 17 times as much
   partition, marginals = compiled(emissions)
-  # Without transitions every token is by itself.
-  expected = sum(log_sum(token) for token in np.asarray(emissions[0], np.float64))
+  # All transitions are alike, so every token is by itself.
+  steps = 50 * (width - 1)
+  expected = steps + sum(log_sum(token) for token in np.asarray(emissions[0], np.float64))
   np.testing.assert_allclose(partition, expected, rtol=1e-6)
   np.testing.assert_allclose(marginals, jax.nn.softmax(emissions, axis=-1), atol=1e-5)
   best, score = jax.jit(crf.viterbi)(emissions, transitions, lengths)
   np.testing.assert_array_equal(best, emissions.argmax(-1))
-  np.testing.assert_allclose(score[0], np.asarray(emissions, np.float64).max(-1).sum(), rtol=1e-6)
+  largest = np.asarray(emissions, np.float64).max(-1).sum()
+  np.testing.assert_allclose(score[0], steps + largest, rtol=1e-6)
+  # The loss keeps its digits where emissions are large and alike.
+  flat = crf.Transitions(*map(jnp.zeros, ((tags, tags), tags, tags)))
+  loss = jax.jit(crf.nll)(emissions + 1000, flat, best, lengths)[0]
+  emissions = np.asarray(emissions + 1000, np.float64)
+  exact = sum(log_sum(token) - token.max() for token in emissions[0])
+  np.testing.assert_allclose(loss, exact, rtol=1e-5)
 
 
 def test_shapes_that_do_not_fit_are_refused():

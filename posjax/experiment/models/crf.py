@@ -275,7 +275,7 @@ def _check(
   if emissions.ndim != 3:
     raise ValueError(f'emissions must be [B, T, C], but got {list(emissions.shape)}.')
   rows, width, count = emissions.shape
-  expected = {'lengths': (lengths, (rows,))}
+  expected: dict[str, tuple[Array, tuple[int, ...]]] = {'lengths': (lengths, (rows,))}
   if tags is not None:
     expected['tags'] = (tags, (rows, width))
   for name, shape in zip(Transitions._fields, ((count, count), (count,), (count,)), strict=True):
