@@ -17,7 +17,12 @@ TAGS = ('O', 'B-x', 'I-x', 'E-x', 'S-x')
 SMALL = {'width': 8, 'num_heads': 2, 'num_layers': 1, 'hidden_width': 8, 'word_width': 4}
 TENER = {'encoder': 'transformer', 'pre_norm': False, 'activation': 'relu', **SMALL}
 LSTM = {'encoder': 'lstm', **SMALL}
-LETTERS = {'character_width': 6, 'character_heads': 3, 'character_hidden': 4}
+LETTERS = {
+  'character_width': 6,
+  'character_heads': 3,
+  'character_hidden': 4,
+  'character_scheme': 'tener',
+}
 KINDS = {
   'transformer': ('tener', {**TENER, **LETTERS, 'characters': 'transformer', 'bigram_width': 3}),
   'cnn': ('sinusoidal+rope', {**TENER, **LETTERS, 'characters': 'cnn'}),

@@ -58,7 +58,7 @@ class Sentences(NamedTuple):
 
 
 class Sizes(NamedTuple):
-  """What the data say of a model.
+  """The sizes of the vocabularies that a model reads.
 
   Attributes:
     words: how many words there are, with padding and the unknown word.
@@ -154,7 +154,7 @@ class Tagger(nnx.Module):
     character_width: numbers of a letter's vector, and of what a word has from its letters.
     character_heads: of a Transformer over letters.
     character_hidden: of its feed-forward layer.
-    character_scheme: its scheme, as `posjax.get` reads it.
+    character_scheme: its scheme, as `posjax.get` reads it; None knows no positions.
     output_projection: whether attention projects its heads, and does not only join them.
     dropout_rate: within a Transformer.
     word_dropout: the share of words, and of bigrams, that training hides as unknown.
@@ -187,7 +187,7 @@ class Tagger(nnx.Module):
     character_width: Count = 30,
     character_heads: Count = 3,
     character_hidden: Count = 60,
-    character_scheme: str = 'tener',
+    character_scheme: str | None = None,
     output_projection: bool = True,
     dropout_rate: Share = 0.0,
     word_dropout: Share = 0.0,
@@ -216,7 +216,7 @@ class Tagger(nnx.Module):
     letters = lambda kind: CharacterEncoder(
       kind,
       sizes.characters,
-      posjax.get(character_scheme),
+      Scheme() if character_scheme is None else posjax.get(character_scheme),
       width=character_width,
       num_heads=character_heads,
       hidden_width=character_hidden,
@@ -275,7 +275,7 @@ class Tagger(nnx.Module):
     return self.encoder.weigh(self._embed(sentences, None, None))
 
   def _embed(self, sentences: Sentences, ids_key, train_key) -> Embedded:
-    """What the encoder reads: all vectors of a word through one dense layer, with positions."""
+    """The input of the encoder: all vectors of a word through one dense layer, with positions."""
     keys = (None,) * 3 if train_key is None else jax.random.split(train_key, 3)
     parts = [self._look_up(self.words, sentences.words, keys[0])]
     if self.bigrams is not None:

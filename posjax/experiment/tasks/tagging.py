@@ -250,7 +250,7 @@ def _words(arrays, batch) -> int:
 
 
 class Asked(NamedTuple):
-  """What is needed to tag a text."""
+  """All that is needed to tag a text."""
 
   vocabulary: Vocabulary
   widths: tuple[int, ...]

@@ -18,7 +18,7 @@ CHARACTERS = 0.99  # the share of training tokens of one letter from which on se
 
 
 class Vocabulary(NamedTuple):
-  """What a tagger reads and says.
+  """The words that a tagger reads, and the tags that it says.
 
   Attributes:
     words: of the training sentences, as `word` spells them.
