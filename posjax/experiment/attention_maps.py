@@ -35,7 +35,9 @@ def draw(figure: Any, weights: np.ndarray, queries: Sequence[str], keys: Sequenc
       if layer == 0:
         one.set_title(f'head {head + 1}', fontsize=7)
     row[0].set_ylabel(f'layer {layer + 1}', fontsize=7)
-  _name(axes[-1, 0].set_xticks, keys, rotation=90)
+  _name(axes[-1, 0].set_xticks, keys)
+  for one in axes[-1]:  # the places of ticks are shared, their rotation is not
+    one.tick_params('x', rotation=90)
   _name(axes[0, 0].set_yticks, queries)
 
 

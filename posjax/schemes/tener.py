@@ -17,10 +17,11 @@ Paper and the authors' code differ, and each difference is an argument, whose de
 The two directions describe the same models: negating the half of W_Q, W_K, u and v that the sines
 are multiplied by turns one into the other. The keys are whatever the layer passes: slices of its
 input in the paper and in one version of the code, projected in another; none of them has an output
-projection. Their ablation, divided by sqrt(D), is `scaled=True`. In the code u is called r_r_bias
-and v r_w_bias, the reverse of Transformer-XL's names. Initial values are Glorot's normal ones, as
-in the code. The last dimension of a head of odd width is not multiplied by R (the code pads R with
-a zero).
+projection. Their ablation, divided by sqrt(D), is `scaled=True`. A further one, `even=True`, is not
+theirs: the sines of R are zero, so that nothing tells left from right. In the code u is called
+r_r_bias and v r_w_bias, the reverse of Transformer-XL's names. Initial values are Glorot's normal
+ones, as in the code. The last dimension of a head of odd width is not multiplied by R (the code
+pads R with a zero).
 
 Do not chain it with a scheme that rotates heads (RoPE), which would rotate u and the codes too.
 """
@@ -43,6 +44,7 @@ def widened_query(
   u: Float[Array, 'H D'],
   v: Float[Array, 'H D'],
   angle: Float[Array, 'B T half'],
+  even: bool = False,
 ) -> Float[Array, 'B T H Wider']:
   """[q + u, the queries' side of (q + v) . R].
 
@@ -54,20 +56,30 @@ def widened_query(
     u: the vector of each head that is added for the content.
     v: the vector of each head that is added for the distance.
     angle: the angles of the queries' positions, in radians; half = D // 2.
+    even: whether the sines of R are zero.
 
   Example:
     >>> q, u, v = jnp.zeros((1, 1, 1, 2)), jnp.array([[5.0, 6.0]]), jnp.array([[0.0, 1.0]])
     >>> widened_query(q, u, v, jnp.zeros((1, 1, 1)))
     Array([[[[5., 6., 1., 0.]]]], dtype=float32)
   """
-  return jnp.concatenate([q + u[None, None], even_query_side(q + v[None, None], angle)], axis=-1)
+  side = paired_query_side(q + v[None, None], angle, even)
+  return jnp.concatenate([q + u[None, None], side], axis=-1)
 
 
-def even_query_side(
-  x: Float[Array, 'B T H D'], angle: Float[Array, 'B T half']
-) -> Float[Array, 'B T H Even']:
-  """`query_side` of x . R, without the last dimension of a head of odd width."""
-  return query_side(x[..., : 2 * angle.shape[-1]], angle)
+def paired_query_side(
+  x: Float[Array, 'B T H D'], angle: Float[Array, 'B T half'], even: bool = False
+) -> Float[Array, 'B T H Pairs']:
+  """`query_side` of x . R, without the last dimension of a head of odd width.
+
+  Args:
+    x: what R is multiplied by.
+    angle: the angles of the positions, in radians.
+    even: whether the sines of R are zero: what they would be multiplied by is 0 then.
+  """
+  half = angle.shape[-1]
+  pairs = x[..., : 2 * half]
+  return query_side(pairs.at[..., :half].set(0) if even else pairs, angle)
 
 
 @checked
@@ -76,6 +88,7 @@ def scheme(
   key_term: bool = False,
   endpoint: bool = False,
   key_minus_query: bool = False,
+  even: bool = False,
   base: float = 10000.0,
 ) -> Scheme:
   """Attention without the factor 1/sqrt(D), in which a key before and one after differ.
@@ -90,6 +103,8 @@ def scheme(
     key_term: whether k . R of the opposite distance is added.
     endpoint: whether the frequencies are base^(-i/(D/2 - 1)), instead of base^(-2i/D).
     key_minus_query: whether R is of k_pos - q_pos, instead of q_pos - k_pos.
+    even: whether the sines of R are zero: a key before and one as far after are then alike, and the
+      half of v that the sines are multiplied by is trained by nothing.
     base: the base of the frequencies; 10000 in paper and code.
 
   Raises:
@@ -111,7 +126,7 @@ def scheme(
   def query(params, x, at):
     here = angle(x.shape[-1], at)
     wide = x.astype(jnp.promote_types(x.dtype, jnp.float32))
-    widened = widened_query(wide, params['u'], params['v'], here)
+    widened = widened_query(wide, params['u'], params['v'], here, even)
     widened = with_key_side(widened, here) if key_term else widened
     widened = widened if scaled else widened * x.shape[-1] ** 0.5
     return widened.astype(x.dtype)
@@ -121,7 +136,7 @@ def scheme(
     wide = x.astype(jnp.promote_types(x.dtype, jnp.float32))
     widened = with_key_side(wide, here)
     if key_term:
-      widened = jnp.concatenate([widened, even_query_side(wide, here)], axis=-1)
+      widened = jnp.concatenate([widened, paired_query_side(wide, here, even)], axis=-1)
     return widened.astype(x.dtype)
 
   def init(key, dims):

@@ -38,22 +38,33 @@ def _out(scheme, params, q_pos, k_pos, heads=None):
   return attend(q, k, v, scheme, jax.tree.map(jnp.asarray, params), **ids)
 
 
-def _sinusoid(offset, width, endpoint=False):
-  """R in float64: the sines, the cosines, and a zero if the width is odd."""
+def _sinusoid(offset, width, endpoint=False, even=False):
+  """R in float64: the sines (even: zeros), the cosines, and a zero if the width is odd."""
   half = width // 2
   exponent = np.arange(half) / (half - 1) if endpoint else 2 * np.arange(half) / width
   angle = offset * 10000.0**-exponent
-  return np.concatenate([np.sin(angle), np.cos(angle), np.zeros(width % 2)])
+  return np.concatenate([np.sin(angle) * (not even), np.cos(angle), np.zeros(width % 2)])
 
 
-def _logit(q, k, u, v, offset, scaled=False, key_term=False, endpoint=False, key_minus_query=False):
+def _logit(
+  q,
+  k,
+  u,
+  v,
+  offset,
+  scaled=False,
+  key_term=False,
+  endpoint=False,
+  key_minus_query=False,
+  even=False,
+):
   """One pair: the paper's four terms, and what the code adds. `offset` is q_pos - k_pos."""
   width = len(q)
   offset = -offset if key_minus_query else offset
-  relative = _sinusoid(offset, width, endpoint)
+  relative = _sinusoid(offset, width, endpoint, even)
   logit = q @ k + q @ relative + u @ k + v @ relative
   if key_term:
-    logit += k @ _sinusoid(-offset, width, endpoint)
+    logit += k @ _sinusoid(-offset, width, endpoint, even)
   return logit / np.sqrt(width) if scaled else logit
 
 
@@ -72,6 +83,7 @@ PLACES = {
     (CODE, 5),
     ({'scaled': True, 'key_term': True}, 6),
     ({'endpoint': True}, 5),
+    ({'even': True, 'key_term': True}, 5),
   ],
 )
 def test_it_is_the_papers_four_terms_and_the_codes_fifth(options, width):
@@ -151,7 +163,9 @@ def test_queries_without_sines_cannot_tell_left_from_right():
   q[..., :3], params['v'][:, :3] = 0, 0
   outs = [_out(make(), params, 4, 4 + side * np.arange(7), (q, k, v)) for side in (1, -1)]
   assert error(*outs) < 1e-6
-  # With them, they can.
+  # No more can it where the sines are zero, whatever queries and v are; else it can.
+  outs = [_out(make(even=True), _params(), 4, 4 + side * np.arange(7)) for side in (1, -1)]
+  assert error(*outs) < 1e-6
   outs = [_out(make(), _params(), 4, 4 + side * np.arange(7)) for side in (1, -1)]
   assert error(*outs) > 1e-2
 

@@ -24,6 +24,17 @@ def check_widths(widths: Sequence[int]) -> tuple[int, ...]:
   return tuple(widths)
 
 
+def width_of(length: int, widths: Sequence[int]) -> int:
+  """The narrowest row that holds a length: of these widths, or the last one times a power of two.
+
+  Example:
+    >>> [width_of(length, (8, 24)) for length in (5, 9, 25, 100)]
+    [8, 24, 48, 192]
+  """
+  fitting = [width for width in widths if width >= length]
+  return fitting[0] if fitting else widths[-1] << (-(-length // widths[-1]) - 1).bit_length()
+
+
 def batches(
   lengths: Sequence[int] | np.ndarray,
   make: Callable[[np.ndarray, int], Batch],

@@ -7,6 +7,8 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Bool, Float
 
+from posjax.experiment.data.words import Words
+
 
 class Vectors(NamedTuple):
   """Rows for a vocabulary.
@@ -59,6 +61,31 @@ def read(path: str, ids: Mapping[str, int], rows: int, width: int) -> Vectors:
   if not found.any():
     raise ValueError(f'{place} has none of the {len(wanted)} words of the vocabulary.')
   return Vectors(table, found)
+
+
+def initial(
+  path: str | None, vocabulary: Words, width: int, seed: int
+) -> tuple[np.ndarray | None, int, bytes]:
+  """Initial embeddings of variance 1/M, how many words have a vector in a file, and those.
+
+  Args:
+    path: the file; None draws all, later.
+    vocabulary: V words.
+    width: M.
+    seed: of the rows that the file has not.
+
+  Raises:
+    FileNotFoundError, ValueError: as of `read`.
+  """
+  if path is None:
+    return None, 0, b''
+  rows = len(vocabulary.names)
+  given = read(path, vocabulary.ids, rows, width)
+  drawn = np.random.default_rng(seed).normal(size=(rows, width))
+  known = given.table[given.found]
+  # One factor for all: as large on the whole as those that are drawn, else as they were.
+  table = np.where(given.found[:, None], given.table / np.sqrt(np.square(known).mean()), drawn)
+  return (table * width**-0.5).astype(np.float32), int(given.found.sum()), known.tobytes()
 
 
 def _is_header(line: bytes, where: str, width: int) -> bool:

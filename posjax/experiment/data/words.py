@@ -8,6 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 PADDING, UNKNOWN = '<pad>', '<unk>'
+UNKNOWN_ID = 1
 # Apostrophes and hyphens within a word, or an apostrophe before it ("n't", "'ve"), belong to it.
 _WORD = re.compile(r"'?\w+(?:['’-]\w+)*|[^\w\s]")
 
@@ -37,7 +38,7 @@ class Words(NamedTuple):
 
   def encode(self, words: Iterable[str]) -> np.ndarray:
     """Numbers of words, int32 [T]; 1 for those that are not in the vocabulary."""
-    return np.array([self.ids.get(word, 1) for word in words], np.int32)
+    return np.array([self.ids.get(word, UNKNOWN_ID) for word in words], np.int32)
 
 
 def vocabulary(texts: Iterable[Iterable[str]], min_count: int) -> Words:

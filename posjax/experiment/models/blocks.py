@@ -57,6 +57,14 @@ class Layer(NamedTuple):
   window: int | None = None
 
 
+class Joined(nnx.Module):
+  """The heads of each token side by side, in the place of an output projection."""
+
+  def __call__(self, heads: Inexact[Array, 'B T H D']) -> Inexact[Array, 'B T HD']:
+    """Joins them."""
+    return heads.reshape(*heads.shape[:2], -1)
+
+
 class FeedForward(nnx.Module):
   """down(activation(up(x))), or with a gate: down(activation(gate(x)) * up(x)).
 
@@ -111,6 +119,8 @@ class Block(nnx.Module):
     attention_bias: whether the projections of attention have biases.
     query_key: whether one orthogonal matrix makes queries and keys of self-attention, see
       `orthogonal`.
+    output_projection: whether the heads of self-attention are projected, and not only joined, as in
+      TENER.
     dropout_rate: of attention weights and of what each part adds.
     rngs: a stream for `params`.
 
@@ -135,9 +145,15 @@ class Block(nnx.Module):
     gated: bool = False,
     attention_bias: bool = False,
     query_key: QueryKey = 'free',
+    output_projection: bool = True,
     dropout_rate: float,
     rngs: nnx.Rngs,
   ):
+    if query_key == 'heads' and not output_projection:
+      raise ValueError(
+        "model.query_key='heads' needs an output projection, since its heads together are wider "
+        'than the model, but got output_projection=False.'
+      )
     make_norm = layer_set.norm(norm)
     heads: dict[str, Any] = {
       'num_kv_heads': num_kv_heads,
@@ -157,6 +173,9 @@ class Block(nnx.Module):
       **heads,
     )
     tie(self.attention, query_key, rngs)
+    if not output_projection:
+      attention: Any = self.attention
+      attention.out = Joined()
     make_cross = lambda scheme: layer_set.attention(width, num_heads, scheme, **heads)
     self.cross = None if cross is None else make_cross(layer_set.cross(cross))
     self.feed_forward = FeedForward(

@@ -141,7 +141,7 @@ def is_complex(scheme: Scheme, dims: Dims) -> bool:
   return jnp.iscomplexobj(jax.eval_shape(embedded, jax.random.key(0), x))
 
 
-def real_parts(x: Inexact[Array, 'B N']) -> Float[Array, 'B n']:
+def real_parts(x: Inexact[Array, '*B N']) -> Float[Array, '*B n']:
   """[Re x | Im x] of complex features; real ones as they are.
 
   Example:

@@ -32,9 +32,9 @@ from posjax.experiment.checks import (
   keys_of,
 )
 from posjax.experiment.data import parallel
-from posjax.experiment.data.buckets import check_widths
+from posjax.experiment.data.buckets import check_widths, width_of
 from posjax.experiment.data.parallel.batches import batch as make_batch
-from posjax.experiment.data.parallel.batches import batches, in_order, longer, width_of
+from posjax.experiment.data.parallel.batches import batches, in_order, longer
 from posjax.experiment.data.parallel.facts import facts
 from posjax.experiment.data.parallel.vocabulary import (
   END,

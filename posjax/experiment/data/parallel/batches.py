@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from posjax.experiment.data import buckets
-from posjax.experiment.data.buckets import Batch, check_widths
+from posjax.experiment.data.buckets import Batch, check_widths, width_of
 from posjax.experiment.data.parallel.vocabulary import END, START, Coded
 
 if TYPE_CHECKING:
@@ -97,17 +97,6 @@ def in_order(pairs: Sequence[Coded], *, widths: Sequence[int], batch_size: int) 
 def longer(pairs: Sequence[Coded], width: int) -> int:
   """How many pairs are longer than a row."""
   return sum(pair.length() > width for pair in pairs)
-
-
-def width_of(length: int, widths: Sequence[int]) -> int:
-  """The narrowest row that holds a length: of these widths, or the last one times a power of two.
-
-  Example:
-    >>> [width_of(length, (8, 24)) for length in (5, 9, 25, 100)]
-    [8, 24, 48, 192]
-  """
-  fitting = [width for width in widths if width >= length]
-  return fitting[0] if fitting else widths[-1] << (-(-length // widths[-1]) - 1).bit_length()
 
 
 def rows_of(width: int, widths: Sequence[int], batch_size: int) -> int:

@@ -8,7 +8,7 @@ those of attention too; real attention has none.
 from flax import nnx
 
 from posjax.experiment.checks import Count, Layers, Share
-from posjax.experiment.models.blocks import Layer, Stack
+from posjax.experiment.models.blocks import Layer, Stack, Weights
 from posjax.experiment.models.embedding import Embedded
 from posjax.experiment.models.encoders import Encoder
 from posjax.experiment.models.layer_sets import COMPLEX, LayerSet
@@ -31,6 +31,7 @@ class TransformerEncoder(Encoder):
     activation: a name in jax.nn, of the feed-forward layers.
     dropout_rate: of attention weights and of what each part adds.
     query_key: 'free', or one orthogonal matrix for queries and keys, see `models.orthogonal`.
+    output_projection: whether the heads are projected, and not only joined, as in TENER.
     rngs: a stream for `params`.
 
   Raises:
@@ -50,6 +51,7 @@ class TransformerEncoder(Encoder):
     activation: str,
     dropout_rate: Share,
     query_key: QueryKey = 'free',
+    output_projection: bool = True,
     rngs: nnx.Rngs,
   ):
     self.features = width
@@ -65,15 +67,23 @@ class TransformerEncoder(Encoder):
       activation=activation,
       dropout_rate=dropout_rate,
       query_key=query_key,
+      output_projection=output_projection,
       unroll=num_layers,
       rngs=rngs,
     )
 
   def __call__(self, embedded: Embedded, *, train_key: PRNGKey | None = None) -> Encoded:
     """The last layer's output, normed if norms come first."""
-    real = embedded.real
-    x, _ = self.stack(embedded._replace(x=zero_padding(embedded.x, real)), train_key=train_key)
-    return Encoded((Group(x, real),))
+    x, _ = self.stack(_without_padding(embedded), train_key=train_key)
+    return Encoded((Group(x, embedded.real),))
+
+  def weigh(self, embedded: Embedded) -> Weights:
+    """The attention weights of all layers, for pictures; nothing is random."""
+    return self.stack(_without_padding(embedded), return_weights=True)[1]
+
+
+def _without_padding(embedded: Embedded) -> Embedded:
+  return embedded._replace(x=zero_padding(embedded.x, embedded.real))
 
 
 encoder = TransformerEncoder

@@ -1,0 +1,154 @@
+"""Batches of sentences with a tag for each word, padded to few widths."""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from posjax.experiment.data import buckets
+from posjax.experiment.data.buckets import Batch, check_widths, width_of
+
+if TYPE_CHECKING:
+  import grain
+
+
+class Coded(NamedTuple):
+  """A sentence in numbers.
+
+  Attributes:
+    words: of its T words, int32.
+    tags: of their tags, int32; zeros where nobody knows them.
+    characters: of the letters of each word, [T, L], 0 behind them; None where nobody reads them.
+    bigrams: of each word with the next one; None where nobody reads them.
+  """
+
+  words: np.ndarray
+  tags: np.ndarray
+  characters: np.ndarray | None = None
+  bigrams: np.ndarray | None = None
+
+
+def batches(
+  sentences: Sequence[Coded],
+  *,
+  widths: Sequence[int],
+  batch_size: int,
+  seed: int,
+  shard_index: int = 0,
+  shard_count: int = 1,
+) -> 'grain.IterDataset':
+  """Batches for training, for ever: each is a function of the seed and its number alone.
+
+  Sentences longer than the last width are left out (`longer` counts them), and else fewer than
+  `batch_size` in an epoch, others each time; `buckets.batches` says how they are put together.
+
+  Args:
+    sentences: to learn from.
+    widths: of rows, rising.
+    batch_size: rows per batch, all shards together; shard_count divides it.
+    seed: 0 or more.
+    shard_index: this shard, in [0, shard_count).
+    shard_count: number of disjoint shards.
+
+  Returns:
+    Batches as of `batch`; `row` is the index in `sentences`.
+
+  Raises:
+    ValueError: if fewer sentences fit than a batch has rows, or a number is out of range.
+  """
+  widths = check_widths(widths)
+  lengths = np.array([len(one.words) for one in sentences], int)
+  (fitting,) = np.nonzero(lengths <= widths[-1])
+  if len(fitting) < batch_size:
+    raise ValueError(
+      f'A batch of {batch_size} needs as many sentences of at most {widths[-1]} words, but '
+      f'{len(fitting)} of {len(sentences)} are.'
+    )
+
+  def make(indices: np.ndarray, width: int) -> Batch:
+    rows = fitting[indices]
+    return batch([sentences[row] for row in rows], width, indices=rows)
+
+  return buckets.batches(
+    lengths[fitting],
+    make,
+    widths=widths,
+    rows=[batch_size] * len(widths),
+    seed=seed,
+    shard_index=shard_index,
+    shard_count=shard_count,
+  )
+
+
+def in_order(sentences: Sequence[Coded], *, widths: Sequence[int], batch_size: int) -> list[Batch]:
+  """Batches for evaluation: every sentence once and whole, the shortest first.
+
+  A sentence that is longer than the last width has a row as wide as `buckets.width_of` says. Rows
+  of zeros fill the last batch of each width.
+
+  Args:
+    sentences: none is left out.
+    widths: of rows, rising.
+    batch_size: rows per batch.
+  """
+  widths = check_widths(widths)
+  by_width: dict[int, list[int]] = {}
+  for index, one in enumerate(sentences):
+    by_width.setdefault(width_of(len(one.words), widths), []).append(index)
+  made = []
+  for width, indices in sorted(by_width.items()):
+    for at in range(0, len(indices), batch_size):
+      here = indices[at : at + batch_size]
+      chosen = [sentences[index] for index in here]
+      made.append(batch(chosen, width, rows=batch_size, indices=here))
+  return made
+
+
+def longer(sentences: Sequence[Coded], width: int) -> int:
+  """How many sentences are longer than a row."""
+  return sum(len(one.words) > width for one in sentences)
+
+
+def batch(
+  sentences: Sequence[Coded],
+  width: int,
+  *,
+  rows: int | None = None,
+  indices: Sequence[int] | np.ndarray | None = None,
+) -> Batch:
+  """One batch of sentences, each at the left of its row.
+
+  Args:
+    sentences: one or more, no longer than the width, all with letters and bigrams or all without.
+    width: W.
+    rows: B; the number of sentences if None. Rows beyond it are 0 throughout, but for `row`.
+    indices: those of the sentences, for `row`; by default 0, 1, ...
+
+  Returns:
+    int32 arrays, 0 in the padding: `inputs` and `labels`, numbers of words and tags, and
+    `segments`, 1 at each word, [B, W]; perhaps `characters` [B, W, L] and `bigrams` [B, W]; `row`,
+    the index of the sentence, -1 in a row that is filled up, and `tokens`, its words, [B].
+
+  Raises:
+    ValueError: if a sentence does not fit.
+  """
+  rows = len(sentences) if rows is None else rows
+  indices = range(len(sentences)) if indices is None else indices
+  longest = max(len(one.words) for one in sentences)
+  if longest > width or len(sentences) > rows:
+    raise ValueError(
+      f'{rows} rows of {width} cannot hold {len(sentences)} sentences, of up to {longest} words.'
+    )
+  fields = {'inputs': 'words', 'labels': 'tags', 'characters': 'characters', 'bigrams': 'bigrams'}
+  made: dict[str, np.ndarray] = {}
+  for name, field in fields.items():
+    if (first := getattr(sentences[0], field)) is not None:
+      made[name] = np.zeros((rows, width, *first.shape[1:]), np.int32)
+      for row, one in enumerate(sentences):
+        made[name][row, : len(one.words)] = getattr(one, field)
+  made['segments'] = np.zeros((rows, width), np.int32)
+  made['row'], made['tokens'] = np.full(rows, -1, np.int32), np.zeros(rows, np.int32)
+  for row, (one, index) in enumerate(zip(sentences, indices, strict=True)):
+    count = len(one.words)
+    made['segments'][row, :count], made['row'][row], made['tokens'][row] = 1, index, count
+  return made

@@ -1,0 +1,71 @@
+"""Facts of sentences in numbers, in words: what a model knows of them, and what it does not."""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from posjax.experiment.data.columns.batches import Coded, longer
+from posjax.experiment.data.columns.vocabulary import CHARACTERS, Vocabulary
+from posjax.experiment.data.words import UNKNOWN_ID
+
+if TYPE_CHECKING:
+  from posjax.experiment.data.columns import Columns, Sentence
+
+
+def facts(
+  columns: 'Columns',
+  vocabulary: Vocabulary,
+  train: Sequence[Coded],
+  held_out: Sequence[Coded],
+  widths: Sequence[int],
+) -> dict[str, str]:
+  """Facts of a run beside those of `columns.facts`, by name.
+
+  Args:
+    columns: what was read.
+    vocabulary: learned from its training sentences.
+    train: its training sentences, encoded.
+    held_out: its held-out sentences, encoded.
+    widths: of rows, rising.
+  """
+  parts = ((columns.train, train), (columns.held_out, held_out))
+  unknown = [_unknown(coded) for _, coded in parts]
+  told = {
+    'what is asked': _cut_at(vocabulary),
+    'words': f'{len(vocabulary.words.ids):,} known; unknown are {unknown[0]:.1%} of the tokens in '
+    f'training, {unknown[1]:.1%} held out',
+    'longest sentence': ', '.join(
+      f'{_longest(part)} {where}'
+      for (part, _), where in zip(parts, ('in training', 'held out'), strict=True)
+    ),
+    'left out': f'{longer(train, widths[-1]):,} training sentences of more than {widths[-1]} '
+    'tokens; held-out ones are neither left out nor cut',
+  }
+  if vocabulary.characters is not None:
+    cut = sum(_cut(part, vocabulary.longest_word) for part, _ in parts)
+    told['letters'] = (
+      f'{len(vocabulary.characters.ids):,} known; of {cut:,} tokens with more than '
+      f'{vocabulary.longest_word}, only the first are read'
+    )
+  if vocabulary.bigrams is not None:
+    told['bigrams'] = f'{len(vocabulary.bigrams.ids):,} known'
+  return told
+
+
+def _cut_at(vocabulary: Vocabulary) -> str:
+  if vocabulary.by_letter:
+    return f'is cut into letters, since {CHARACTERS:.0%} of the training tokens or more have one'
+  return 'is cut at its spaces'
+
+
+def _unknown(sentences: Sequence[Coded]) -> float:
+  count = sum(len(one.words) for one in sentences)
+  return sum(int((one.words == UNKNOWN_ID).sum()) for one in sentences) / count
+
+
+def _longest(sentences: 'Sequence[Sentence]') -> str:
+  longest = max(sentences, key=lambda each: len(each.tokens))
+  return f'{len(longest.tokens):,} tokens ({longest.where})'
+
+
+def _cut(sentences: 'Sequence[Sentence]', longest_word: int) -> int:
+  return sum(len(token) > longest_word for each in sentences for token in each.tokens)
