@@ -1,9 +1,6 @@
 """Texts with labels from a file or a folder of `label<TAB>text` lines: `file:PATH`."""
 
-from pathlib import Path
-
-from posjax.experiment.data.lines import lines
-from posjax.experiment.data.splits import HELD_OUT, TRAIN
+from posjax.experiment.data import folder
 
 Example = tuple[str, str, str]
 
@@ -12,8 +9,7 @@ def read(place: str) -> tuple[list[Example], list[Example]]:
   """Reads a file of training texts, or a folder that may have held-out ones, too.
 
   Args:
-    place: a file, or a folder with one file named `train.` and perhaps one named `dev.`, `val.`,
-      `valid.` or `validation.`, with any ending; `~` is the home folder.
+    place: as of `data.folder.read`.
 
   Returns:
     Training texts and held-out texts, perhaps none: (label, text, where).
@@ -22,29 +18,7 @@ def read(place: str) -> tuple[list[Example], list[Example]]:
     ValueError: a line is not a label, a tab and a text, or is no UTF-8.
     FileNotFoundError: there is no such file.
   """
-  path = Path(place).expanduser()
-  if path.is_file():
-    return _lines(path), []
-  if not path.is_dir():
-    raise FileNotFoundError(f'file:PATH expects a file or a folder, but nothing is at {path}.')
-  train, held_out = _named(path, TRAIN), _named(path, HELD_OUT)
-  if train is None:
-    names = ', '.join(sorted(each.name for each in path.iterdir())) or 'nothing'
-    raise FileNotFoundError(f'The folder {path} should hold a train.tsv, but holds {names}.')
-  return _lines(train), [] if held_out is None else _lines(held_out)
-
-
-def _named(folder: Path, stems: frozenset[str]) -> Path | None:
-  """The one file of such a name; None where there is none."""
-  files = sorted(path for path in folder.iterdir() if path.is_file() and path.stem in stems)
-  if len(files) > 1:
-    names = ' and '.join(path.name for path in files)
-    raise ValueError(f'The folder {folder} should hold one of {names}; or name a file.')
-  return files[0] if files else None
-
-
-def _lines(path: Path) -> list[Example]:
-  return [_example(line, where) for where, line in lines(path, path.read_bytes())]
+  return folder.read(place, _example)
 
 
 def _example(line: str, where: str) -> Example:
