@@ -10,9 +10,7 @@ from posjax.experiment.data.splits import HELD_OUT, TRAIN
 Example = TypeVar('Example')
 
 
-def read(
-  place: str, example: Callable[[str, str], Example]
-) -> tuple[list[Example], list[Example]]:
+def read(place: str, example: Callable[[str, str], Example]) -> tuple[list[Example], list[Example]]:
   """Reads a file of training lines, or a folder that may have held-out ones, too.
 
   Args:

@@ -61,6 +61,32 @@ def read(path: str, ids: Mapping[str, int], rows: int, width: int) -> Vectors:
   return Vectors(table, found)
 
 
+def initial(
+  path: str | None, ids: Mapping[str, int], width: int, seed: int
+) -> tuple[np.ndarray | None, int, bytes]:
+  """Initial embeddings of variance 1/M: those of a file, and drawn ones for all other rows.
+
+  Args:
+    path: a file as of `read`; None draws none here.
+    ids: the row of each word, from 2 on: row 0 is padding, and row 1 the unknown word.
+    width: M.
+    seed: of the rows that are drawn.
+
+  Returns:
+    [V, M], or None without a file; how many words have a vector in the file; and these vectors, for
+    a hash.
+  """
+  if path is None:
+    return None, 0, b''
+  rows = len(ids) + 2
+  given = read(path, ids, rows, width)
+  drawn = np.random.default_rng(seed).normal(size=(rows, width))
+  known = given.table[given.found]
+  # One factor for all: as large on the whole as those that are drawn, else as they were.
+  table = np.where(given.found[:, None], given.table / np.sqrt(np.square(known).mean()), drawn)
+  return (table * width**-0.5).astype(np.float32), int(given.found.sum()), known.tobytes()
+
+
 def _is_header(line: bytes, where: str, width: int) -> bool:
   parts = line.split()
   if len(parts) != 2 or not all(part.isdigit() for part in parts):

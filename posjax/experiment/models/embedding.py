@@ -46,7 +46,50 @@ class Embedded(NamedTuple):
     return self.segments != 0
 
 
-class Embedding(nnx.Module):
+class Positions(nnx.Module):
+  """The positions that enter at place 0 and 1, and the parameters that layers share.
+
+  Args:
+    schemes: a pattern, one scheme per layer. Equal schemes share their parameters, and embed once.
+    dims: sizes of the model.
+    rngs: a stream for `params`.
+  """
+
+  def __init__(self, schemes: Sequence[Scheme], dims: Dims, *, rngs: nnx.Rngs):
+    self.schemes = tuple(dict.fromkeys(schemes))
+    self.which = tuple(self.schemes.index(scheme) for scheme in schemes)
+    self.shared = nnx.List([Parameters(s, s.init_model(rngs.params(), dims)) for s in self.schemes])
+
+  def ids(self, pos: Ids, key: PRNGKey | None = None) -> tuple[Ids, ...]:
+    """Place 0: the ids of each distinct scheme. Without a key, ids stay as they are."""
+    return tuple(scheme.ids(pos, key) for scheme in self.schemes)
+
+  def add(
+    self,
+    x: Float[Array, 'B T M'],
+    tokens: Int[Array, 'B T'],
+    ids: Sequence[Ids],
+    segments: Int[Array, 'B T'] | None = None,
+  ) -> Embedded:
+    """Place 1: embeddings of tokens with their positions.
+
+    Args:
+      x: the embeddings.
+      tokens: the numbers of the tokens, for schemes that have parameters for each.
+      ids: as from `ids`, one entry per distinct scheme.
+      segments: the document of each token, passed on to the layers; 0 is padding.
+    """
+    shared = [parameters() for parameters in self.shared]
+    for scheme, params, own_ids in zip(self.schemes, shared, ids, strict=True):
+      x = scheme.embed(params, x, tokens, own_ids)
+    return Embedded(x, self.by_layer(ids), tuple(shared[i] for i in self.which), segments)
+
+  def by_layer(self, ids: Sequence[Ids]) -> tuple[Ids, ...]:
+    """From one entry per distinct scheme to one entry per layer of the pattern."""
+    return tuple(ids[i] for i in self.which)
+
+
+class Embedding(Positions):
   """Token embeddings with positions. It holds the parameters that layers share.
 
   Models call it `embed`, not `embedding`: rules for weight decay and sharding look for 'embedding'
@@ -74,9 +117,7 @@ class Embedding(nnx.Module):
     words: 'Embedding | None' = None,
     rngs: nnx.Rngs,
   ):
-    self.schemes = tuple(dict.fromkeys(schemes))
-    self.which = tuple(self.schemes.index(scheme) for scheme in schemes)
-    self.shared = nnx.List([Parameters(s, s.init_model(rngs.params(), dims)) for s in self.schemes])
+    super().__init__(schemes, dims, rngs=rngs)
     if words is not None:
       self.table = words.table
       for scheme, own, other in zip(self.schemes, self.shared, words.shared, strict=True):
@@ -91,10 +132,6 @@ class Embedding(nnx.Module):
         )
       self.table.embedding[...] = jnp.asarray(vectors)
 
-  def ids(self, pos: Ids, key: PRNGKey | None = None) -> tuple[Ids, ...]:
-    """Place 0: the ids of each distinct scheme. Without a key, ids stay as they are."""
-    return tuple(scheme.ids(pos, key) for scheme in self.schemes)
-
   def __call__(
     self,
     tokens: Int[Array, 'B T'],
@@ -108,15 +145,7 @@ class Embedding(nnx.Module):
       ids: as from `ids`, one entry per distinct scheme.
       segments: the document of each token, passed on to the layers; 0 is padding.
     """
-    x = self.table(tokens) * self.table.features**0.5
-    shared = [parameters() for parameters in self.shared]
-    for scheme, params, own_ids in zip(self.schemes, shared, ids, strict=True):
-      x = scheme.embed(params, x, tokens, own_ids)
-    return Embedded(x, self.by_layer(ids), tuple(shared[i] for i in self.which), segments)
-
-  def by_layer(self, ids: Sequence[Ids]) -> tuple[Ids, ...]:
-    """From one entry per distinct scheme to one entry per layer of the pattern."""
-    return tuple(ids[i] for i in self.which)
+    return self.add(self.table(tokens) * self.table.features**0.5, tokens, ids, segments)
 
   def attend(self, x: Float[Array, 'B T M']) -> Float[Array, 'B T V']:
     """The product with every token's embedding: a readout that is tied to the table."""

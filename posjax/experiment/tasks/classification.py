@@ -76,7 +76,7 @@ def task(
     ]
     for part, examples in zip(split, (read.train, read.held_out), strict=True)
   )
-  table, found, given = _table(vectors, vocabulary, model['width'], seed)
+  table, found, given = word_vectors.initial(vectors, vocabulary.ids, model['width'], seed)
   facts = {
     'data': data,
     'texts': f'{len(train):,} to learn from, {len(held_out):,} held out ({read.cut})',
@@ -238,21 +238,6 @@ def _longer(
       f'{count}): give a wider one, or set task.cut.'
     )
   return len(longer)
-
-
-def _table(
-  path: str | None, vocabulary: words.Words, width: int, seed: int
-) -> tuple[np.ndarray | None, int, bytes]:
-  """Initial embeddings of variance 1/M, how many words have a vector in the file, and those."""
-  if path is None:
-    return None, 0, b''
-  rows = len(vocabulary.names)
-  given = word_vectors.read(path, vocabulary.ids, rows, width)
-  drawn = np.random.default_rng(seed).normal(size=(rows, width))
-  known = given.table[given.found]
-  # One factor for all: as large on the whole as those that are drawn, else as they were.
-  table = np.where(given.found[:, None], given.table / np.sqrt(np.square(known).mean()), drawn)
-  return (table * width**-0.5).astype(np.float32), int(given.found.sum()), known.tobytes()
 
 
 def _unknown(texts: Sequence[bucketed.Text]) -> float:

@@ -22,12 +22,12 @@ class Coded(NamedTuple):
 
   Attributes:
     words: of the premise [T], and of the hypothesis [S].
-    ngrams: of each word, [T, G] and [S, G]; G may be 0.
+    spelled: for each of these words, its row in a table of character n-grams.
     label: a number.
   """
 
   words: tuple[np.ndarray, np.ndarray]
-  ngrams: tuple[np.ndarray, np.ndarray]
+  spelled: tuple[np.ndarray, np.ndarray]
   label: int
 
   def length(self) -> int:
@@ -37,6 +37,7 @@ class Coded(NamedTuple):
 
 def batches(
   pairs: Sequence[Coded],
+  ngrams: np.ndarray,
   *,
   widths: Sequence[int],
   batch_size: int,
@@ -51,6 +52,7 @@ def batches(
 
   Args:
     pairs: none longer than the last width.
+    ngrams: the n-grams of each spelled word, as for `batch`.
     widths: of rows, rising.
     batch_size: rows per batch, all shards together; shard_count divides it.
     seed: 0 or more.
@@ -65,7 +67,7 @@ def batches(
   """
   return buckets.batches(
     [pair.length() for pair in pairs],
-    lambda indices, width: batch([pairs[index] for index in indices], width),
+    lambda indices, width: batch([pairs[index] for index in indices], ngrams, width),
     widths=widths,
     rows=[batch_size] * len(widths),
     seed=seed,
@@ -74,11 +76,14 @@ def batches(
   )
 
 
-def in_order(pairs: Sequence[Coded], *, widths: Sequence[int], batch_size: int) -> list[Batch]:
+def in_order(
+  pairs: Sequence[Coded], ngrams: np.ndarray, *, widths: Sequence[int], batch_size: int
+) -> list[Batch]:
   """Batches for evaluation: every pair once, the shortest first; rows of zeros fill the last ones.
 
   Args:
     pairs: as of `batches`.
+    ngrams: as of `batches`.
     widths: of rows, rising.
     batch_size: rows per batch.
   """
@@ -88,34 +93,37 @@ def in_order(pairs: Sequence[Coded], *, widths: Sequence[int], batch_size: int) 
     least = widths[at - 1] if at else 0
     these = [pair for pair in pairs if least < pair.length() <= width]
     made += [
-      batch(these[i : i + batch_size], width, batch_size) for i in range(0, len(these), batch_size)
+      batch(these[i : i + batch_size], ngrams, width, batch_size)
+      for i in range(0, len(these), batch_size)
     ]
   return made
 
 
-def batch(pairs: Sequence[Coded], width: int, rows: int | None = None) -> Batch:
+def batch(pairs: Sequence[Coded], ngrams: np.ndarray, width: int, rows: int | None = None) -> Batch:
   """One batch of pairs, each sentence at the left of its row.
 
   Args:
-    pairs: one or more, no longer than the width.
+    pairs: no longer than the width.
+    ngrams: the n-grams of each spelled word, int32 [U, G]; row 0 is 0, for the padding.
     width: W.
     rows: B; the number of pairs if None. Rows beyond it are 0 throughout.
 
   Returns:
-    int32 arrays: `premise` and `hypothesis` [B, W], 0 in the padding; their n-grams
-    `premise_ngrams` and `hypothesis_ngrams` [B, W, G]; `labels` [B, 1]; `tokens` [B], the words of
-    both sentences; and `weights`, float32 [B, 1], 1 for a pair.
+    int32 arrays: `premise` and `hypothesis` [B, W], 0 in the padding; where G is not 0, their
+    n-grams `premise_ngrams` and `hypothesis_ngrams` [B, W, G]; `labels` [B, 1]; `tokens` [B], the
+    words of both sentences; and `weights`, float32 [B, 1], 1 for a pair.
   """
   rows = len(pairs) if rows is None else rows
-  most = pairs[0].ngrams[0].shape[1]
   made: dict[str, Any] = {name: np.zeros((rows, width), np.int32) for name in NAMES}
-  made |= {f'{name}_ngrams': np.zeros((rows, width, most), np.int32) for name in NAMES}
+  spelled = {name: np.zeros((rows, width), np.int32) for name in NAMES}
   made['labels'], made['weights'] = np.zeros((rows, 1), np.int32), np.zeros((rows, 1), np.float32)
   made['tokens'] = np.zeros(rows, np.int32)
   for row, pair in enumerate(pairs):
-    for name, words, grams in zip(NAMES, pair.words, pair.ngrams, strict=True):
+    for name, words, own in zip(NAMES, pair.words, pair.spelled, strict=True):
       made[name][row, : len(words)] = words
-      made[f'{name}_ngrams'][row, : len(words)] = grams
+      spelled[name][row, : len(words)] = own
     made['labels'][row], made['weights'][row] = pair.label, 1
     made['tokens'][row] = sum(map(len, pair.words))
+  if ngrams.shape[1]:
+    made |= {f'{name}_ngrams': ngrams[spelled[name]] for name in NAMES}
   return made

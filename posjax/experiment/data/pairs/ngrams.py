@@ -27,7 +27,7 @@ class Ngrams(NamedTuple):
   """The n-grams that training words have.
 
   Attributes:
-    sizes: letters of an n-gram, rising.
+    sizes: letters of an n-gram, rising; none where no n-grams are read.
     ids: the number of each n-gram. 0 is padding, and 1 an n-gram that no training word has.
     most: how many n-grams of a word are read.
   """
@@ -38,20 +38,21 @@ class Ngrams(NamedTuple):
 
   @property
   def count(self) -> int:
-    """How many numbers there are, those of padding and of unknown n-grams included."""
-    return len(self.ids) + 2
+    """How many numbers there are, those of padding and of unknown n-grams included; or 0."""
+    return len(self.ids) + 2 if self.sizes else 0
 
   def encode(self, words: Sequence[str]) -> np.ndarray:
-    """The numbers of the n-grams of each word, int32 [T, most], with 0 after the last one."""
-    made = np.zeros((len(words), self.most), np.int32)
-    for row, word in enumerate(words):
+    """The numbers of the n-grams of each word, int32 [T, G], with 0 after the last one."""
+    made = np.zeros((len(words), self.most if self.sizes else 0), np.int32)
+    for row, word in enumerate(words if self.sizes else ()):
       ids = [self.ids.get(each, UNKNOWN) for each in ngrams(word, self.sizes)[: self.most]]
       made[row, : len(ids)] = ids
     return made
 
   def longer(self, words: Iterable[str]) -> int:
     """How many different words have more n-grams than are read."""
-    return sum(len(ngrams(word, self.sizes)) > self.most for word in set(words))
+    every = set(words) if self.sizes else set()
+    return sum(len(ngrams(word, self.sizes)) > self.most for word in every)
 
 
 def learn(words: Iterable[str], sizes: Sequence[int], most: int) -> Ngrams:
@@ -59,7 +60,7 @@ def learn(words: Iterable[str], sizes: Sequence[int], most: int) -> Ngrams:
 
   Args:
     words: of the training texts.
-    sizes: letters of an n-gram, each 1 or more, rising.
+    sizes: letters of an n-gram, each 1 or more, rising; none for no n-grams.
     most: how many n-grams of a word are read.
 
   Raises:
@@ -67,5 +68,6 @@ def learn(words: Iterable[str], sizes: Sequence[int], most: int) -> Ngrams:
   """
   if any(np.diff(sizes) < 1):
     raise ValueError(f'The sizes of character n-grams must rise, but got {tuple(sizes)}.')
-  found = sorted({each for word in set(words) for each in ngrams(word, sizes)[:most]})
+  every = set(words) if sizes else set()
+  found = sorted({each for word in every for each in ngrams(word, sizes)[:most]})
   return Ngrams(tuple(sizes), {each: at for at, each in enumerate(found, start=2)}, most)

@@ -66,9 +66,7 @@ def _label(builder: Any, dataset: str) -> str:
   features, kind = builder.info.features, library().features.ClassLabel
   names = sorted(name for name in features if isinstance(features[name], kind))
   if len(names) != 1:
-    raise ValueError(
-      f'tfds:{dataset} should have one label, but has {", ".join(names) or "none"}.'
-    )
+    raise ValueError(f'tfds:{dataset} should have one label, but has {", ".join(names) or "none"}.')
   return names[0]
 
 
