@@ -195,7 +195,7 @@ class GaussianTransformer(nnx.Module):
     other = [swapped(each) for each in (encoded, sentences.pos, sentences.segments)]
     return Memory(Tokens(*other), sentences.pos)
 
-  def _label(self, compared: Float[Array, 'B M'], key: PRNGKey | None) -> Float[Array, 'B C']:
+  def _label(self, compared: Float[Array, 'both M'], key) -> Float[Array, 'B C']:
     x = jnp.concatenate(halves(compared), axis=-1)
     x = dropout(x, self.dropout_rate, None if key is None else jax.random.fold_in(key, 1))
     first, second = self.predict

@@ -37,7 +37,7 @@ class Sentence(NamedTuple):
   @property
   def pos(self) -> Ids:
     """Ids before place 0; 0 in the padding, so that no scheme learns how much there is."""
-    return jnp.arange(self.tokens.shape[1], dtype=jnp.int32) * self.segments
+    return jnp.arange(self.tokens.shape[1], dtype=jnp.int32)[None] * self.segments
 
 
 @runtime_checkable
