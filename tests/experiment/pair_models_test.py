@@ -63,10 +63,16 @@ def sentences(width, lengths=LENGTHS, ngrams=NGRAMS):
 
 @functools.cache
 def compiled(name):
-  """A model, and a function of its state and of sentences that is compiled once for each width."""
+  """A model, and its logits and alignment, compiled once for each width of sentences."""
   model = made(name)
   graph, _ = nnx.split(model)
-  return model, jax.jit(lambda state, *given: nnx.merge(graph, state)(*given))
+
+  @jax.jit
+  def run(state, *given):
+    model = nnx.merge(graph, state)
+    return model(*given), model.alignment(*given)
+
+  return model, run
 
 
 @each_model
@@ -74,23 +80,22 @@ def test_padding_changes_nothing_and_a_pair_does_not_know_its_neighbours(name):
   model, run = compiled(name)
   assert isinstance(model, PairModel)
   state = nnx.state(model)
-  found = run(state, *sentences(4))
+  found, _ = run(state, *sentences(4))
   assert found.shape == (3, LABELS)
   assert np.isfinite(found).all()
-  assert error(run(state, *sentences(7)), found) < 1e-5
+  assert error(run(state, *sentences(7))[0], found) < 1e-5
   turn = lambda x: jnp.roll(x, 1, axis=0).at[0].set(0)  # a row that is filled up
-  moved = run(state, *jax.tree.map(turn, sentences(4)))
+  moved, _ = run(state, *jax.tree.map(turn, sentences(4)))
   assert error(moved[1:], found[:2]) < 1e-5
   assert np.isfinite(moved).all()
-  assert error(run(state, *reversed(sentences(4))), found) > 1e-3  # the sides are two
+  assert error(run(state, *reversed(sentences(4)))[0], found) > 1e-3  # the sides are two
 
 
 @pytest.mark.parametrize('name', ['gaussian_transformer', 'esim'])
 def test_a_swapped_pair_has_the_same_features_swapped(name):
   model, run = compiled(name)
   one, other = sentences(4)
-  align = lambda *given: {side: np.asarray(x) for side, x in model.alignment(*given).items()}
-  there, back = align(one, other), align(other, one)
+  (_, there), (_, back) = (run(nnx.state(model), *given) for given in ((one, other), (other, one)))
   assert error(back['hypothesis'], there['premise']) < 1e-5
   assert error(back['premise'], there['hypothesis']) < 1e-5
   # With a dense layer that treats both sides alike, the label cannot depend on their order.
@@ -99,12 +104,13 @@ def test_a_swapped_pair_has_the_same_features_swapped(name):
   half = first.kernel.shape[0] // 2
   first.kernel[...] = jnp.concatenate([first.kernel[...][:half]] * 2)
   state = nnx.state(alike)
-  assert error(run(state, other, one), run(state, one, other)) < 1e-5
+  assert error(run(state, other, one)[0], run(state, one, other)[0]) < 1e-5
 
 
 @pytest.mark.parametrize('name', ['gaussian_transformer', 'esim'])
 def test_an_alignment_is_a_distribution_over_the_words_of_the_other_sentence(name):
-  found = made(name).alignment(*sentences(5))
+  model, run = compiled(name)
+  _, found = run(nnx.state(model), *sentences(4))
   for side, (reader, read) in {'premise': (0, 1), 'hypothesis': (1, 0)}.items():
     for row, lengths in enumerate(LENGTHS):
       weights = np.asarray(found[side])[:, row, :, : lengths[reader]]
@@ -114,9 +120,9 @@ def test_an_alignment_is_a_distribution_over_the_words_of_the_other_sentence(nam
 
 def test_a_soft_alignment_to_nothing_is_zero_and_its_gradient_finite():
   logits, real = jnp.array([[[3.0, 1e4]], [[2.0, 1.0]]]), jnp.array([[True, False], [False] * 2])
-  weights = pairs.soft_alignment(logits, real)
+  weights = jax.jit(pairs.soft_alignment)(logits, real)
   np.testing.assert_array_equal(weights, [[[1, 0]], [[0, 0]]])
-  grad = jax.grad(lambda x: pairs.soft_alignment(x, real)[..., 0].sum())(logits)
+  grad = jax.jit(jax.grad(lambda x: pairs.soft_alignment(x, real)[..., 0].sum()))(logits)
   assert np.isfinite(grad).all()
 
 
@@ -136,7 +142,7 @@ def relu(x):
 
 
 def test_the_comparison_is_the_papers_word_by_word():
-  model, given = made('gaussian_transformer'), pairs.both(*sentences(4))
+  model, given = compiled('gaussian_transformer')[0], pairs.both(*sentences(4))
   x, y = jax.random.normal(jax.random.key(1), (2, 6, 4, 8))
   found = model.compared(given, x, y)
   lengths = [count for side in zip(*LENGTHS, strict=True) for count in side]
@@ -149,16 +155,17 @@ def test_the_comparison_is_the_papers_word_by_word():
 
 
 def test_the_embedding_is_the_word_and_the_largest_of_its_ngrams_and_sinusoids():
-  model, (given, _) = made('gaussian_transformer'), sentences(4)
+  (model, _), (given, _) = compiled('gaussian_transformer'), sentences(4)
   table = wide(model.words.table.embedding[...]) * np.sqrt(6)
   grams = wide(model.words.characters.embedding[...]) * np.sqrt(3)
-  found = model._embedded(given, None, None).x
+  found = np.asarray(model._embedded(given, None, None).x)
+  tokens, each = np.asarray(given.tokens), np.asarray(given.ngrams)
   for row, place in np.ndindex(3, 4):
     if place >= LENGTHS[row][0]:
       continue
-    own = [grams[i] for i in np.asarray(given.ngrams)[row, place] if i]
+    own = [grams[i] for i in each[row, place] if i]
     characters = np.max(own, axis=0) if own else np.zeros(3)
-    x = np.concatenate([table[given.tokens[row, place]], characters])
+    x = np.concatenate([table[tokens[row, place]], characters])
     angles = place / 10000 ** (np.arange(4) / 4)
     waves = np.stack([np.sin(angles), np.cos(angles)], -1).ravel()
     expected = x @ wide(model.project.kernel[...]) + waves
@@ -187,7 +194,7 @@ def _bilstm(encoder, x):
 
 def test_esim_is_the_papers():
   (model, run), given = compiled('esim'), sentences(4)
-  found = run(nnx.state(model), *given)
+  found, _ = run(nnx.state(model), *given)
   table = wide(model.words.table.embedding[...]) * np.sqrt(6)
   grams = wide(model.words.characters.embedding[...]) * np.sqrt(3)
 
@@ -215,9 +222,12 @@ def test_esim_is_the_papers():
 
 def test_both_sentences_stand_in_one_row_with_a_separator_and_no_padding_between():
   one, other = sentences(4)
-  row, second = joined(one, other, VOCAB)
+  row, second = jax.tree.map(
+    np.asarray, jax.jit(functools.partial(joined, separator=VOCAB))(one, other)
+  )
+  one, other = jax.tree.map(np.asarray, (one, other))
   for at, (first, last) in enumerate(LENGTHS):
-    words = [*np.asarray(one.tokens)[at, :first], VOCAB, *np.asarray(other.tokens)[at, :last]]
+    words = [*one.tokens[at, :first], VOCAB, *other.tokens[at, :last]]
     rest = 9 - len(words)
     np.testing.assert_array_equal(row.tokens[at], [*words, *[0] * rest])
     np.testing.assert_array_equal(second[at], [0] * (first + 1) + [1] * last + [0] * rest)

@@ -245,14 +245,20 @@ def answer(coder: Coder, model: Any, texts: Sequence[str], key: PRNGKey) -> list
   width = next(width for width in coder.widths if width >= longest)
   batch = make_batch(coded, ngrams, width)
   inputs = sides({name: jnp.asarray(array) for name, array in batch.items()})
-  logits = model(*inputs, ids_key=key).astype(jnp.float32)
-  weights = {name: np.asarray(each) for name, each in model.alignment(*inputs).items()}
+  graph, state = nnx.split(model)
+  probabilities, weights = jax.tree.map(np.asarray, _read(graph, state, *inputs, key))
   return [
     _told(coder.labels, row, one, {name: each[:, at] for name, each in weights.items()})
-    for at, (row, one) in enumerate(
-      zip(np.asarray(jax.nn.softmax(logits)).tolist(), split, strict=True)
-    )
+    for at, (row, one) in enumerate(zip(probabilities.tolist(), split, strict=True))
   ]
+
+
+@functools.partial(jax.jit, static_argnames='graph')
+def _read(graph: Any, state: Any, premise: Sentence, hypothesis: Sentence, key: PRNGKey):
+  """The probabilities of all labels, and the alignment of both sentences."""
+  model = nnx.merge(graph, state)
+  logits = model(premise, hypothesis, ids_key=key).astype(jnp.float32)
+  return jax.nn.softmax(logits), model.alignment(premise, hypothesis)
 
 
 def _asked(text: str, most: int) -> Split:
