@@ -24,13 +24,13 @@ def get_config() -> ConfigDict:
   """The default, with another task and another model."""
   c = default.get_config()
   c.scheme = 'sinusoidal+gaussian'
-  c.steps = 500
+  c.steps = 600
   c.batch_size = 64
   c.task = ConfigDict()
   c.task.name = 'sentence_pairs'
   c.task.architecture = 'gaussian_transformer'  # or 'esim', 'one_row'
   c.task.data = 'synthetic:near'  # or 'file:PATH', 'tfds:NAME'
-  c.task.widths = (32,)  # of rows, in words; the last is the longest sentence
+  c.task.widths = (24,)  # of rows, in words; the last is the longest sentence
   c.task.cut = False  # cut longer sentences (the run says how many) instead of refusing them
   c.task.min_count = 1  # words that occur less often in training pairs are unknown
   c.task.vectors = placeholder(str)  # a file of word vectors, of model.word_width numbers each
@@ -58,6 +58,6 @@ def get_config() -> ConfigDict:
   c.optimizer.warmup_steps = 50
   c.optimizer.weight_decay = 0.01
   c.log_every = 50
-  c.eval_every = 250
-  c.checkpoint_every = 500
+  c.eval_every = 300
+  c.checkpoint_every = 600
   return c

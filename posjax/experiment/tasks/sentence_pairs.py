@@ -124,7 +124,7 @@ def task(
     },
     model=lambda rngs: make(
       len(vocabulary.names),
-      spelling.count,
+      spelling.size,
       len(read.labels),
       scheme,
       vectors=table,
@@ -361,7 +361,7 @@ def _facts(
   }
   if coder.spelling.sizes:
     shown['character n-grams'] = (
-      f'{coder.spelling.count - 2:,} of {", ".join(map(str, coder.spelling.sizes))} letters; '
+      f'{coder.spelling.size - 2:,} of {", ".join(map(str, coder.spelling.sizes))} letters; '
       f'{coder.spelling.longer(every):,} words have more than {coder.spelling.most}, of which the '
       'first are read'
     )

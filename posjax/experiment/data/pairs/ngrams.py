@@ -37,7 +37,7 @@ class Ngrams(NamedTuple):
   most: int
 
   @property
-  def count(self) -> int:
+  def size(self) -> int:
     """How many numbers there are, those of padding and of unknown n-grams included; or 0."""
     return len(self.ids) + 2 if self.sizes else 0
 

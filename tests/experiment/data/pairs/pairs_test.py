@@ -145,11 +145,11 @@ def test_the_ngrams_of_a_word_are_those_of_its_letters_between_marks():
   assert told[0] == ['<c', 'ca', 'at', 't>', '<ca', 'cat', 'at>', 0, 0]
   assert told[1] == [1, 1, 'ar', 'rt', 't>', 1, 1, 'art', 'rt>']
   assert told[2] == [1, 1, 1, 0, 0, 0, 0, 0, 0]
-  assert known.count == len(names) + 2
+  assert known.size == len(names) + 2
   assert known.longer(['cat', 'dart', 'carts', 'carts']) == 1
   assert ngrams.learn(['a'], (5,), 2).ids == {'<a>': 2}  # shorter than an n-gram
   nothing = ngrams.learn(['cat'], (), 9)
-  assert (nothing.count, nothing.encode(['cat', 'dog']).shape) == (0, (2, 0))
+  assert (nothing.size, nothing.encode(['cat', 'dog']).shape) == (0, (2, 0))
   with pytest.raises(ValueError, match=r'must rise, but got \(3, 2\)'):
     ngrams.learn(['cat'], (3, 2), 9)
 
