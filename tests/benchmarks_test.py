@@ -230,6 +230,7 @@ def pairs_of(way, **sizes):
   return Pairs('none' if way == 'esim' else 'sinusoidal+gaussian', way, 4, batch=2, **sizes)
 
 
+@pytest.mark.slow
 def test_models_of_sentence_pairs_have_the_sizes_that_their_file_states():
   count = {}
   for way in posjax_pairs.SIZES:

@@ -37,7 +37,7 @@ MAKE = {
 }
 each_model = pytest.mark.parametrize(
   'name',
-  [*list(MAKE)[:3], pytest.param('one_row_lstm', marks=pytest.mark.slow)],
+  [*list(MAKE)[:2], *(pytest.param(each, marks=pytest.mark.slow) for each in list(MAKE)[2:])],
 )
 
 
@@ -239,7 +239,10 @@ def test_both_sentences_stand_in_one_row_with_a_separator_and_no_padding_between
 # Vectors that are trained, and vectors that are not.
 
 
-@pytest.mark.parametrize('name', ['gaussian_transformer', 'esim', 'one_row'])
+@pytest.mark.parametrize(
+  'name',
+  ['esim', *(pytest.param(each, marks=pytest.mark.slow) for each in MAKE if each != 'esim')],
+)
 def test_frozen_vectors_are_no_parameters_and_others_have_gradients(name):
   model = made(name, train_words=False, train_characters=True)
   graph, params, rest = nnx.split(model, nnx.Param, ...)
