@@ -88,7 +88,7 @@ def both(premise: Sentence, hypothesis: Sentence) -> Sentence:
 
 
 def halves(x: Array) -> tuple[Array, Array]:
-  """Of a batch as `both` makes it, the premises' part and the hypotheses' part."""
+  """The premises' part and the hypotheses' part of a batch as `both` makes it."""
   one, other = jnp.split(x, 2)
   return one, other
 
