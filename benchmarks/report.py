@@ -77,6 +77,21 @@ STEP = (
 )
 
 
+def pairs_row(found: Found, baseline: Found) -> list[str]:
+  """Pairs of sentences per second and ratios to the baseline: more is better."""
+  batch = found.case.spec.batch
+  (cpu, wall), (base_cpu, base_wall) = found.seconds, baseline.seconds
+  return [
+    *(found.case.label, found.case.spec.scheme, f'{found.parameters:,}'),
+    *(_spread([batch / s for s in found.cpu], batch / cpu), f'{base_cpu / cpu:.2f}'),
+    *(_spread([batch / s for s in found.wall], batch / wall), f'{base_wall / wall:.2f}'),
+    *memory_columns(found),
+  ]
+
+
+PAIRS = 'model | scheme | parameters | pairs / CPU s | ratio | pairs / s | ratio | MiB | XLA MiB'
+
+
 def memory_columns(found: Found) -> list[str]:
   """Mebibytes: the most held above the inputs, and the compiler's own figure."""
   held = '' if found.temporary is None else f'{found.temporary / MEBIBYTE:.0f}'

@@ -67,7 +67,29 @@ class Step(NamedTuple):
     return 4 * self.heads * self.length**2
 
 
-SPECS = {spec.__name__: spec for spec in (Attention, Step)}
+class Pairs(NamedTuple):
+  """Sentence pairs, two sentences of one length in each: a training step, or inference.
+
+  Attributes:
+    scheme: a line of `posjax.get`.
+    way: which model of a peer.
+    length: words of each sentence.
+    training: whether a step of AdamW is timed, with dropout; if not, the logits.
+    batch: pairs.
+    vocab: words; their vectors are 300 wide, and not trained.
+    labels: of entailment, contradiction, neutral.
+  """
+
+  scheme: str
+  way: str
+  length: int
+  training: bool = True
+  batch: int = 32
+  vocab: int = 10_000
+  labels: int = 3
+
+
+SPECS = {spec.__name__: spec for spec in (Attention, Step, Pairs)}
 LEARNING_RATE = 1e-3
 
 

@@ -7,9 +7,18 @@ from typing import ClassVar
 
 import pytest
 
-from benchmarks import attention, checkouts, command, interleave, memory, report, train_step
+from benchmarks import (
+  attention,
+  checkouts,
+  command,
+  interleave,
+  memory,
+  report,
+  sentence_pairs,
+  train_step,
+)
 from benchmarks.interleave import Case, Found, Gone
-from benchmarks.spec import Absent, Attention, Step, Unable
+from benchmarks.spec import Absent, Attention, Pairs, Step, Unable
 
 TINY = Attention('t5', 'dense', 64, heads=2, width=8)
 
@@ -160,6 +169,16 @@ def test_a_step_is_told_in_tokens_per_second():
   assert len(row) == len(report.STEP.split('|'))
 
 
+def test_pairs_are_told_in_pairs_per_second():
+  spec = Pairs('gaussian', 'small', 16, batch=8)
+  base = found('base', [1.0], [2.0], spec)
+  row = report.pairs_row(found('ours', [0.5, 0.25, 0.25], [1.0], spec), base)
+  assert row == [
+    *('ours', 'gaussian', '7', '32.0 (16.0-32.0)', '4.00', '8.00 (8.00-8.00)', '2.00', '3', ''),
+  ]  # fmt: skip
+  assert len(row) == len(report.PAIRS.split('|'))
+
+
 def test_a_table_says_what_is_missing_and_the_file_keeps_every_number(capsys, tmp_path):
   base = found('base', [1.0])
   gone = Gone(Case('torch', 'torch_sdpa', TINY), 'torch is not installed', False, absent=True)
@@ -202,6 +221,7 @@ def test_a_peer_that_is_absent_is_started_once(log, monkeypatch):
     (attention.main, '--by=torhc', "but got ['torhc']"),
     (attention.main, '--baseline=x', "but got ['x']"),
     (attention.main, '--passes=back', "but got ['back']"),
+    (sentence_pairs.main, '--passes=back', "but got ['back']"),
     (train_step.main, '--rounds=0', 'at least 1 round, but got 0'),
   ],
 )
@@ -213,7 +233,7 @@ def test_an_unknown_name_ends_the_command(main, argument, message, capsys):
 
 def test_every_implementation_of_ours_has_its_line():
   assert {'posjax blockwise', 'posjax dense'} <= set(attention.PEERS)
-  for peers in (attention.PEERS, train_step.PEERS):
+  for peers in (attention.PEERS, train_step.PEERS, sentence_pairs.PEERS):
     for peer in peers.values():
       assert (interleave.ROOT / 'benchmarks' / 'peers' / f'{peer.file}.py').exists()
 

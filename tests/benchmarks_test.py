@@ -11,8 +11,8 @@ from flax import nnx
 
 import posjax
 from benchmarks import attention, spec, train_step
-from benchmarks.peers import compiled, jax_nn, posjax_attend, posjax_decoder
-from benchmarks.spec import Attention, Step, Unable
+from benchmarks.peers import compiled, jax_nn, posjax_attend, posjax_decoder, posjax_pairs
+from benchmarks.spec import Attention, Pairs, Step, Unable
 from posjax.attention.places import bias
 from posjax.math.heads import product
 from tests.loops import error
@@ -258,3 +258,35 @@ def test_x_transformers_has_no_t5_with_flash():
   file, one = peer_file('x_transformers_decoder'), SMALL._replace(scheme='t5', way='flash')
   with pytest.raises(Unable, match='no T5'):
     file.build(one, file.inputs(one))
+
+
+def pairs_of(way, **sizes):
+  return Pairs('none' if way == 'esim' else 'sinusoidal+gaussian', way, 4, batch=2, **sizes)
+
+
+@pytest.mark.slow
+def test_models_of_sentence_pairs_have_the_sizes_that_their_file_states():
+  count = {}
+  for way in posjax_pairs.SIZES:
+    make = lambda way=way: posjax_pairs.model(pairs_of(way), nnx.Rngs(0))
+    params = nnx.state(nnx.eval_shape(make), nnx.Param)
+    count[way] = sum(math.prod(leaf.shape) for leaf in jax.tree.leaves(params))
+  lstms = 2 * 2 * 4 * (2 * 300 * 300 + 300)  # two layers, in two directions, of four gates
+  assert count['esim'] == lstms + 2 * (2400 * 300 + 300) + 300 * 3 + 3
+  assert abs(count['equal'] / count['esim'] - 1) < 0.01
+  assert count['small'] < count['esim'] / 4
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize('way', ['esim', 'small'])
+def test_a_step_on_sentence_pairs_trains_and_inference_gives_logits(way):
+  spec = pairs_of(way, vocab=20)
+  batch = posjax_pairs.inputs(spec)
+  built = posjax_pairs.build(spec, batch)
+  losses = [float(built.run()) for _ in range(12)]
+  assert losses[-1] < losses[0]
+  asked = posjax_pairs.build(spec._replace(training=False), batch)
+  logits = np.asarray(asked.run())
+  assert logits.shape == (2, 3)
+  assert np.isfinite(logits).all()
+  assert asked.parameters == built.parameters

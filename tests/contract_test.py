@@ -69,7 +69,7 @@ FORMS = [
   *('alibi(learned=True)', 'axial_rope(dealt=True)', 'complex_order(phases=True, conjugate=False)'),
   *('complex_order(per_word=False)', 'complex_order(per_dimension=False)', "dape('t5')"),
   *('deberta(max_distance=9, buckets=4, normalized=True)', 'deberta(p2c_reversed=True)'),
-  *('gaussian(per_head=True)', 'kerple(power=True)'),
+  *('gaussian(per_head=True)', 'gaussian(trained=False)', 'kerple(power=True)'),
   *('cosine(learned=True)', 'cope(scaled=True)', 'rope(interleaved=True)', 'shaw(per_head=True)'),
   *('t5(bidirectional=True, shared=False)', 'tener(key_term=True, key_minus_query=True)'),
   *('transformer_xl(max_distance=3)', 'transformer_xl(shared=False)', 'xpos(fraction=0.5)'),

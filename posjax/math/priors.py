@@ -40,7 +40,9 @@ def penalty(
   return -signed * jnp.sign(signed)  # `abs` has a gradient of 1 at 0, where neither side counts
 
 
-def prior_scheme(bias: Callable[..., Array], w: float, b: float | None, per_head: bool) -> Scheme:
+def prior_scheme(
+  bias: Callable[..., Array], w: float, b: float | None, per_head: bool, trained: bool = True
+) -> Scheme:
   """The scheme of bias(w, b, distance), with a learned w > 0 and a learned b < 0, or b = 0.
 
   The parameters are raw_w and raw_b, with w = softplus(raw_w) and b = -softplus(raw_b), so that
@@ -52,9 +54,10 @@ def prior_scheme(bias: Callable[..., Array], w: float, b: float | None, per_head
     b: the initial value of b; None for a constant 0.
     per_head: whether each head of each layer has numbers of its own, instead of one pair for the
       whole model.
+    trained: whether w and b are learned, instead of staying what they are at the beginning.
 
   Raises:
-    ValueError: if a number has the wrong sign.
+    ValueError: if a number has the wrong sign, or heads that are not trained are to differ.
 
   Example:
     >>> from posjax.scheme import places
@@ -65,6 +68,11 @@ def prior_scheme(bias: Callable[..., Array], w: float, b: float | None, per_head
     raise ValueError(f'The w of a prior must be positive, but got {w}.')
   if b is not None and not -np.inf < b < 0:
     raise ValueError(f'The b of a prior must be negative, or None for 0, but got {b}.')
+  if per_head and not trained:
+    raise ValueError(
+      'Heads begin with the same prior, and differ by training alone: per_head=True needs '
+      'trained=True, but got trained=False.'
+    )
 
   def init(key, dims):
     heads = dims.num_heads if per_head else 1
@@ -72,9 +80,11 @@ def prior_scheme(bias: Callable[..., Array], w: float, b: float | None, per_head
     return {'raw_w': raw(w)} if b is None else {'raw_w': raw(w), 'raw_b': raw(-b)}
 
   def biases(params, distance):
+    params = params if trained else jax.lax.stop_gradient(params)
     w = jax.nn.softplus(params['raw_w'])
     b = -jax.nn.softplus(params['raw_b']) if 'raw_b' in params else jnp.zeros_like(w)
     return bias(w, b, distance)
 
-  shared = Scheme(bias=biases, axes=1)
+  fixed = () if trained else ('raw_w', 'raw_b') if b is not None else ('raw_w',)
+  shared = Scheme(bias=biases, axes=1, fixed=fixed)
   return shared._replace(init=init) if per_head else shared._replace(init_model=init)

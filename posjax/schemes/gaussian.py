@@ -47,21 +47,29 @@ def bias(
 
 
 @checked
-def scheme(w: float = 0.1, b: float | None = -0.1, per_head: bool = False) -> Scheme:
+def scheme(
+  w: float = 0.1, b: float | None = -0.1, per_head: bool = False, trained: bool = True
+) -> Scheme:
   """A learned Gaussian prior. It starts with its maximum at the neighbours, d = 1.
 
+  The three steps in which the paper comes to it are `gaussian(w=3.14159265, b=None, trained=False)`
+  (the normal distribution exp(-pi d^2) alone), `gaussian(w=3.14159265, b=None)` (with a learned
+  width) and `gaussian(w=3.14159265)` (with b, which weakens the token itself).
+
   Args:
-    w: the initial value of w, positive, per token squared. b: the initial value of b, negative;
-    None for a constant 0, with the maximum at the token itself. per_head: whether each head of each
-    layer has a w and a b, instead of one pair for the whole
+    w: the initial value of w, positive, per token squared.
+    b: the initial value of b, negative; None for a constant 0, with the maximum at the token
+      itself.
+    per_head: whether each head of each layer has a w and a b, instead of one pair for the whole
       model.
+    trained: whether w and b are learned; if not, they stay what they are at the beginning.
 
   Raises:
-    ValueError: if a number has the wrong sign.
+    ValueError: if a number has the wrong sign, or heads that are not trained are to differ.
 
   Example:
     >>> from posjax.scheme import places
     >>> places(scheme(w=0.5, b=None))
     ('bias',)
   """
-  return prior_scheme(bias, w, b, per_head)
+  return prior_scheme(bias, w, b, per_head, trained)

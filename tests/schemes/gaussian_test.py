@@ -167,6 +167,27 @@ def test_without_b_there_is_no_parameter_for_it(key):
   np.testing.assert_allclose(scheme.bias(params, jnp.array([0, 3])), [[0, -4.5]], rtol=1e-6)
 
 
+@pytest.mark.parametrize('b', [-0.7, None])
+def test_a_prior_that_is_not_trained_has_the_same_bias_and_no_gradient(key, b):
+  learned, fixed = gaussian.scheme(np.pi, b), gaussian.scheme(np.pi, b, trained=False)
+  distance = jnp.arange(-4, 5)
+  params = fixed.init_model(key, DIMS)
+  found = fixed.bias(params, distance)
+  signed = np.pi * np.arange(-4.0, 5) ** 2 + (b or 0)
+  np.testing.assert_allclose(found[0], -abs(signed), rtol=1e-6)
+  trained, constant = posjax.split(fixed, params)
+  assert not trained
+  assert set(constant) == set(learned.init_model(key, DIMS))
+  total = lambda scheme: jax.grad(lambda params: scheme.bias(params, distance).sum())(params)
+  assert all(grad == 0 for grad in jax.tree.leaves(total(fixed)))
+  assert all(grad != 0 for grad in jax.tree.leaves(total(learned)))
+
+
+def test_heads_that_are_not_trained_cannot_differ():
+  with pytest.raises(ValueError, match='per_head=True needs trained=True, but got trained=False'):
+    gaussian.scheme(per_head=True, trained=False)
+
+
 @pytest.mark.parametrize('w', [0.0, -0.5, np.inf, np.nan])
 def test_a_w_that_is_not_positive_is_refused(w):
   with pytest.raises(ValueError, match=f'must be (positive|a finite number), but got {w}'):

@@ -1,12 +1,14 @@
 """Data by kind: a folder for each, whose `read(expression, ...)` reads what one line names.
 
 The kinds are `text` (raw documents for language models), `labelled` (texts with a label each),
-`parallel` (sentences with their translations), `columns` (sentences with a tag for each token) and
-`questions` (questions with answers, for algorithms). An expression is `file:PATH`, `tfds:NAME`,
+`parallel` (sentences with their translations), `columns` (sentences with a tag for each token),
+`pairs` (pairs of sentences with a label each) and `questions` (questions with answers, for
+algorithms). An expression is `file:PATH`, `tfds:NAME`,
 `synthetic:NAME` or what else the kind's docstring lists. `expression.parse` cuts all of them, and
 words the error for what has no such form.
 
 What belongs to one kind alone, from its readers to its batches, stands in its folder. Here stands
-what several kinds share: lines of files, names of splits, TensorFlow Datasets, words and their
-vectors, batches of few widths (`buckets`), and the fingerprint of what was read.
+what several kinds share: lines of files, and a `folder` of files of them; names of splits,
+TensorFlow Datasets, words and their vectors, batches of few widths (`buckets`), and the fingerprint
+of what was read.
 """

@@ -7,8 +7,6 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Bool, Float
 
-from posjax.experiment.data.words import Words
-
 
 class Vectors(NamedTuple):
   """Rows for a vocabulary.
@@ -64,23 +62,24 @@ def read(path: str, ids: Mapping[str, int], rows: int, width: int) -> Vectors:
 
 
 def initial(
-  path: str | None, vocabulary: Words, width: int, seed: int
+  path: str | None, ids: Mapping[str, int], width: int, seed: int
 ) -> tuple[np.ndarray | None, int, bytes]:
-  """Initial embeddings of variance 1/M, how many words have a vector in a file, and those.
+  """Initial embeddings of variance 1/M: those of a file, and drawn ones for all other rows.
 
   Args:
-    path: the file; None draws all, later.
-    vocabulary: V words.
+    path: a file as of `read`; None draws none here.
+    ids: the row of each word, from 2 on: row 0 is padding, and row 1 the unknown word.
     width: M.
-    seed: of the rows that the file has not.
+    seed: of the rows that are drawn.
 
-  Raises:
-    FileNotFoundError, ValueError: as of `read`.
+  Returns:
+    [V, M], or None without a file; how many words have a vector in the file; and these vectors, for
+    a hash.
   """
   if path is None:
     return None, 0, b''
-  rows = len(vocabulary.names)
-  given = read(path, vocabulary.ids, rows, width)
+  rows = len(ids) + 2
+  given = read(path, ids, rows, width)
   drawn = np.random.default_rng(seed).normal(size=(rows, width))
   known = given.table[given.found]
   # One factor for all: as large on the whole as those that are drawn, else as they were.

@@ -76,7 +76,7 @@ def task(
     ]
     for part, examples in zip(split, (read.train, read.held_out), strict=True)
   )
-  table, found, given = word_vectors.initial(vectors, vocabulary, model['width'], seed)
+  table, found, given = word_vectors.initial(vectors, vocabulary.ids, model['width'], seed)
   facts = {
     'data': data,
     'texts': f'{len(train):,} to learn from, {len(held_out):,} held out ({read.cut})',

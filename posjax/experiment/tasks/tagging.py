@@ -175,7 +175,7 @@ def _vectors(
     kinds.append(('bigram_vectors', 'bigrams', spelled.bigrams, bigram_vectors, 'bigram_width'))
   made = {}
   for name, what, known, path, width in kinds:
-    table, found, given = word_vectors.initial(path, known, model[width], seed)
+    table, found, given = word_vectors.initial(path, known.ids, model[width], seed)
     told = f'{what}: drawn' if path is None else f'{found:,} {what} have one in {path}'
     made[name] = _Initial(table, told, given)
   return made

@@ -136,21 +136,29 @@ def make(
   if attends(name):
     own['schemes'] = tuple(schemes)
   else:
-    _check_without_attention(name, schemes)
+    check_without_attention(f'The encoder {name!r}', schemes)
   return make_encoder(layer_set, width, rngs=rngs, **own)
 
 
-def _check_without_attention(name: str, schemes: Sequence[Scheme]) -> None:
-  """Raises ValueError if the schemes need layers of attention."""
+def check_without_attention(what: str, schemes: Sequence[Scheme]) -> None:
+  """Refuses schemes that need layers of self-attention.
+
+  Args:
+    what: the model that has none, as the error calls it.
+    schemes: of a config.
+
+  Raises:
+    ValueError: if there are several, or one would lose what it does in attention.
+  """
   if len(schemes) > 1:
     raise ValueError(
-      f'The encoder {name!r} takes one scheme, but got {len(schemes)} of them: patterns are for '
+      f'{what} takes one scheme, but got {len(schemes)} of them: patterns are for '
       'the layers of a Transformer.'
     )
   for part in schemes[0].parts or schemes:
     used = places(part)
     if used and not {'ids', 'embed'} & set(used):
       raise ValueError(
-        f'The encoder {name!r} has no attention, and would lose what the scheme does in '
+        f'{what} has no attention, and would lose what the scheme does in '
         f'{", ".join(used)}; it needs one that acts on embeddings, or none.'
       )
