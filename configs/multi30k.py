@@ -1,10 +1,12 @@
 """Multi30k: captions of pictures, German to English, by a small Transformer.
 
-  python train.py --config=configs/multi30k.py --config.task.data=file:PATH
+  python train.py --config=configs/multi30k.py --config.task.data=file:PATH --workdir=runs/multi30k
 
-PATH is a folder with train.de, train.en, val.de and val.en. The test set, once all is fixed:
---config.task.held_out=test_2016_flickr. English to German: --config.task.source=en
---config.task.target=de.
+PATH is a folder with train.de, train.en, val.de and val.en. English to German:
+--config.task.source=en --config.task.target=de. The test set, once all is fixed:
+
+  python -m posjax.experiment.ask --workdir=runs/multi30k < PATH/test_2016_flickr.de > said.en
+  sacrebleu PATH/test_2016_flickr.en < said.en
 """
 
 from ml_collections import ConfigDict
