@@ -109,6 +109,7 @@ def test_without_an_output_projection_heads_are_joined():
   np.testing.assert_allclose(results[0], results[1], rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.slow
 def test_hidden_words_are_unknown_ones():
   model = made(**TENER, word_dropout=0.9999999)
   one = drawn(1, 6, 4, (4,))

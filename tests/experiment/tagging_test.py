@@ -174,6 +174,7 @@ def test_a_text_without_words_is_refused_and_one_beyond_a_table_has_no_tags(tmp_
   assert said[1].plain == '(no tags: positions lie beyond a table of the scheme)'
 
 
+@pytest.mark.slow
 def test_its_picture_is_of_the_attention_between_the_words(tmp_path):
   task, figure = made(written(tmp_path)), Figure()
   (answer,) = task.ask.answer(task.model(nnx.Rngs(0)), ['Ada in London'], KEY)
