@@ -109,15 +109,22 @@ def test_a_second_ctrl_c_ends_a_run_at_once_without_a_traceback(tmp_path, points
   assert checkpoints(tmp_path)
 
 
-def test_a_second_ctrl_c_does_what_one_did_before():
-  before = signal.getsignal(signal.SIGINT)
+@pytest.fixture
+def sigint():
+  """Python's own handler: tests that a shell runs in the background begin with another one."""
+  found = signal.signal(signal.SIGINT, signal.default_int_handler)
+  yield signal.default_int_handler
+  signal.signal(signal.SIGINT, found)
+
+
+def test_a_second_ctrl_c_does_what_one_did_before(sigint):
   with interrupt.interrupts() as stopped:
     signal.raise_signal(signal.SIGINT)
     assert stopped()
-    assert signal.getsignal(signal.SIGINT) == before
+    assert signal.getsignal(signal.SIGINT) == sigint
     with pytest.raises(KeyboardInterrupt):
       signal.raise_signal(signal.SIGINT)
-  assert signal.getsignal(signal.SIGINT) == before
+  assert signal.getsignal(signal.SIGINT) == sigint
 
 
 @pytest.mark.slow
