@@ -41,6 +41,7 @@ def refused(result: Any) -> str:
 def shown(value: Any) -> tuple[str, ...]:
   """Ways in which a message may show a value: itself, its type, its shape or its dtype."""
   ways = [repr(value)[:20], str(value)[:20], type(value).__name__]
+  ways += [f'the class {value.__name__}'] if isinstance(value, type) else []
   if value is None:
     ways += ['none', 'no ', 'missing']
   if hasattr(value, 'shape'):
