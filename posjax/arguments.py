@@ -36,7 +36,7 @@ class Limit(Protocol):
     ...
 
   def describe(self, words: str) -> str:
-    """The expectation, given the words for the type."""
+    """The words for what is expected: the type, and the range of its values."""
     ...
 
 
@@ -66,7 +66,7 @@ class Range(NamedTuple):
     )
 
   def describe(self, words: str) -> str:
-    """The expectation, given the words for the type.
+    """The words for what is expected: the type, and the range of its values.
 
     Example:
       >>> Range(0, below=1).describe('a number'), Range(1, 10_000).describe('an integer')

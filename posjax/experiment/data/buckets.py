@@ -97,6 +97,34 @@ def batches(
   return grain.MapDataset.range(sys.maxsize).map(one).to_iter_dataset(in_turn)
 
 
+def in_order(
+  lengths: Sequence[int],
+  make: Callable[[Sequence[int], int], Batch],
+  *,
+  widths: Sequence[int],
+  rows: Callable[[int], int],
+) -> list[Batch]:
+  """Batches for evaluation: every text once and whole, the narrowest rows first.
+
+  A text that is longer than the last width has a row as wide as `width_of` says.
+
+  Args:
+    lengths: of each text.
+    make: `(indices of texts, width) -> batch`; it fills up a batch that has too few.
+    widths: of rows, rising.
+    rows: `(width) ->` how many texts a batch of that width holds, at most.
+  """
+  widths = check_widths(widths)
+  by_width: dict[int, list[int]] = {}
+  for index, length in enumerate(lengths):
+    by_width.setdefault(width_of(length, widths), []).append(index)
+  return [
+    make(indices[at : at + rows(width)], width)
+    for width, indices in sorted(by_width.items())
+    for at in range(0, len(indices), rows(width))
+  ]
+
+
 def epoch_plan(
   rng: np.random.Generator, bucket: np.ndarray, rows: Sequence[int]
 ) -> list[tuple[np.ndarray, int]]:

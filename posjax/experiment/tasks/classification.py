@@ -19,6 +19,7 @@ from posjax.experiment import metrics
 from posjax.experiment.checks import Count, Section, Seed, Whole
 from posjax.experiment.data import labelled, words
 from posjax.experiment.data import vectors as word_vectors
+from posjax.experiment.data.buckets import check_widths
 from posjax.experiment.data.fingerprint import fingerprint
 from posjax.experiment.data.labelled import Example as Labelled
 from posjax.experiment.data.labelled import bucketed
@@ -63,7 +64,7 @@ def task(
     ValueError: if a number is out of range, a file cannot be understood, or a text is too long.
     FileNotFoundError: if there is no file.
   """
-  widths = bucketed.check_widths(widths)
+  widths = check_widths(widths)
   read = labelled.read(data, folds, fold)
   split = [[words.split(each.text) for each in part] for part in (read.train, read.held_out)]
   vocabulary = words.vocabulary(split[0], min_count)

@@ -155,7 +155,7 @@ def _sentence(raw: Raw) -> Sentence:
 
 
 def _notation(expression: str, sentences: Sequence[Raw], given: str | None) -> str:
-  """The notation of these tags. Raises ValueError where no one has all of their letters."""
+  """The notation of these tags. Raises ValueError where no notation has all of their letters."""
   first = {tag[0]: (tag, where) for raw in reversed(sentences) for _, tag, where in reversed(raw)}
   first.pop(OUTSIDE, None)
   if given is None:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from posjax.experiment.data import buckets
-from posjax.experiment.data.buckets import Batch, check_widths, width_of
+from posjax.experiment.data.buckets import Batch, check_widths
 
 if TYPE_CHECKING:
   import grain
@@ -91,17 +91,12 @@ def in_order(sentences: Sequence[Coded], *, widths: Sequence[int], batch_size: i
     widths: of rows, rising.
     batch_size: rows per batch.
   """
-  widths = check_widths(widths)
-  by_width: dict[int, list[int]] = {}
-  for index, one in enumerate(sentences):
-    by_width.setdefault(width_of(len(one.words), widths), []).append(index)
-  made = []
-  for width, indices in sorted(by_width.items()):
-    for at in range(0, len(indices), batch_size):
-      here = indices[at : at + batch_size]
-      chosen = [sentences[index] for index in here]
-      made.append(batch(chosen, width, rows=batch_size, indices=here))
-  return made
+
+  def make(here: Sequence[int], width: int) -> Batch:
+    return batch([sentences[index] for index in here], width, rows=batch_size, indices=here)
+
+  lengths = [len(one.words) for one in sentences]
+  return buckets.in_order(lengths, make, widths=widths, rows=lambda width: batch_size)
 
 
 def longer(sentences: Sequence[Coded], width: int) -> int:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from posjax.experiment.data import buckets
-from posjax.experiment.data.buckets import Batch, check_widths
+from posjax.experiment.data.buckets import Batch
 
 if TYPE_CHECKING:
   import grain
@@ -66,15 +66,12 @@ def in_order(texts: Sequence[Text], *, widths: Sequence[int], batch_size: int) -
     widths: of rows, rising.
     batch_size: rows per batch.
   """
-  widths = check_widths(widths)
-  made = []
-  for at, width in enumerate(widths):
-    least = widths[at - 1] if at else 0
-    these = [text for text in texts if least < len(text.tokens) <= width]
-    made += [
-      batch(these[i : i + batch_size], width, batch_size) for i in range(0, len(these), batch_size)
-    ]
-  return made
+
+  def make(here: Sequence[int], width: int) -> Batch:
+    return batch([texts[index] for index in here], width, batch_size)
+
+  lengths = [len(text.tokens) for text in texts]
+  return buckets.in_order(lengths, make, widths=widths, rows=lambda width: batch_size)
 
 
 def batch(texts: Sequence[Text], width: int, rows: int | None = None) -> Batch:

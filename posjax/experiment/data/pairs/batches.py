@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from posjax.experiment.data import buckets
-from posjax.experiment.data.buckets import Batch, check_widths
+from posjax.experiment.data.buckets import Batch
 
 if TYPE_CHECKING:
   import grain
@@ -87,16 +87,12 @@ def in_order(
     widths: of rows, rising.
     batch_size: rows per batch.
   """
-  widths = check_widths(widths)
-  made = []
-  for at, width in enumerate(widths):
-    least = widths[at - 1] if at else 0
-    these = [pair for pair in pairs if least < pair.length() <= width]
-    made += [
-      batch(these[i : i + batch_size], ngrams, width, batch_size)
-      for i in range(0, len(these), batch_size)
-    ]
-  return made
+
+  def make(here: Sequence[int], width: int) -> Batch:
+    return batch([pairs[index] for index in here], ngrams, width, batch_size)
+
+  lengths = [pair.length() for pair in pairs]
+  return buckets.in_order(lengths, make, widths=widths, rows=lambda width: batch_size)
 
 
 def batch(pairs: Sequence[Coded], ngrams: np.ndarray, width: int, rows: int | None = None) -> Batch:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from posjax.experiment.data import buckets
-from posjax.experiment.data.buckets import Batch, check_widths, width_of
+from posjax.experiment.data.buckets import Batch, check_widths
 from posjax.experiment.data.parallel.vocabulary import END, START, Coded
 
 if TYPE_CHECKING:
@@ -81,17 +81,12 @@ def in_order(pairs: Sequence[Coded], *, widths: Sequence[int], batch_size: int) 
     widths: of rows, rising.
     batch_size: rows of the last width per batch.
   """
-  widths = check_widths(widths)
-  by_width: dict[int, list[int]] = {}
-  for index, pair in enumerate(pairs):
-    by_width.setdefault(width_of(pair.length(), widths), []).append(index)
-  made = []
-  for width in sorted(by_width):
-    rows, indices = rows_of(width, widths, batch_size), by_width[width]
-    for at in range(0, len(indices), rows):
-      here = indices[at : at + rows]
-      made.append(batch([pairs[index] for index in here], width, rows=rows, indices=here))
-  return made
+  rows = lambda width: rows_of(width, widths, batch_size)
+
+  def make(here: Sequence[int], width: int) -> Batch:
+    return batch([pairs[index] for index in here], width, rows=rows(width), indices=here)
+
+  return buckets.in_order([pair.length() for pair in pairs], make, widths=widths, rows=rows)
 
 
 def longer(pairs: Sequence[Coded], width: int) -> int:

@@ -6,6 +6,7 @@ import itertools
 import numpy as np
 import pytest
 
+from posjax.experiment.data.buckets import width_of
 from posjax.experiment.data.parallel import batches
 from posjax.experiment.data.parallel.vocabulary import Coded
 
@@ -124,7 +125,7 @@ def test_evaluation_has_every_pair_once_and_whole():
     width = batch['source'].shape[1]
     for at, row in enumerate(batch['row']):
       length = many[row].length() if row >= 0 else 0
-      assert batches.width_of(length, WIDTHS) == width or row < 0
+      assert width_of(length, WIDTHS) == width or row < 0
       assert batch['source'][at].any() == (row >= 0)
       if row >= 0:
         np.testing.assert_array_equal(
@@ -134,7 +135,7 @@ def test_evaluation_has_every_pair_once_and_whole():
 
 
 def test_widths_are_those_given_or_doubled_and_batches_hold_about_equally_many_tokens():
-  assert [batches.width_of(n, (4, 12)) for n in (0, 4, 5, 12, 13, 24, 25, 48, 49)] == [
+  assert [width_of(n, (4, 12)) for n in (0, 4, 5, 12, 13, 24, 25, 48, 49)] == [
     *(4, 4, 12, 12, 24, 24, 48, 48, 96)
   ]
   for width in (4, 12, 24, 48, 96):
