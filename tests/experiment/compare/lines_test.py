@@ -11,6 +11,8 @@ from posjax.experiment.compare.summary import Rules, summarize_lines
 
 FOLDER = Path(__file__).parents[3] / 'results'
 GRIDS = sorted(path.parent.name for path in FOLDER.glob('*/results.jsonl'))
+# A grid of an earlier version says in each line whether answers had to be exact.
+OLD = [grid for grid in GRIDS if '"exact"' in (FOLDER / grid / 'results.jsonl').read_text()]
 
 
 def old(grid, number):
@@ -20,6 +22,12 @@ def old(grid, number):
 
 
 @pytest.mark.parametrize('grid', GRIDS)
+def test_every_committed_line_is_read(grid):
+  lines = (FOLDER / grid / 'results.jsonl').read_text().splitlines()
+  assert len(results.read(FOLDER / grid)) == len(lines) > 0
+
+
+@pytest.mark.parametrize('grid', OLD)
 def test_every_number_of_an_old_line_is_in_the_new_one(grid):
   lines = (FOLDER / grid / 'results.jsonl').read_text().splitlines()
   for number in range(0, len(lines), 7):
