@@ -5,7 +5,9 @@ git worktree add ../old COMMIT && python -m benchmarks.checkouts ../old
 In each round, attention in tiles (both passes) or a training step runs once in either checkout, in
 random order. A line shows the ratio of the medians of CPU seconds, this checkout over the other;
 the median of the ratios by round (least-most); and the ratios of the most memory held and of the
-compiler's own figure for temporary memory. Below 1, this checkout takes less.
+compiler's own figure for temporary memory. Below 1, this checkout takes less. Last come the pages
+of memory that the median run of this checkout was given, and of the other: where they differ and
+the temporary memory does not, the allocator of the process made the difference, not the program.
 """
 
 import argparse
@@ -31,6 +33,7 @@ class Ratios(NamedTuple):
   most: float
   peak: float
   temporary: float
+  pages: tuple[float, float]
 
 
 def ratios(new: Found, old: Found) -> Ratios:
@@ -43,6 +46,7 @@ def ratios(new: Found, old: Found) -> Ratios:
     max(by_round),
     new.peak / max(old.peak, 1),
     (new.temporary or 0) / max(old.temporary or 0, 1),
+    (statistics.median(new.pages or (0,)), statistics.median(old.pages or (0,))),
   )
 
 
@@ -83,12 +87,13 @@ def main(argv: list[str] | None = None) -> None:
     for length in given.steps
     for scheme in given.step_schemes
   ]
-  print('what, length, scheme: CPU, by round (least-most), memory, temporary memory')
+  print('what, length, scheme: CPU, by round (least-most), memory, temporary memory, pages')
   for peer, spec in tasks:
     r = compare(given.old.resolve(), peer, spec, given.rounds, given.cores)
     print(
       f'{type(spec).__name__.lower():9s} {spec.length:6d} {spec.scheme:24s} {r.medians:.3f}  '
-      f'{r.paired:.3f} ({r.least:.3f}-{r.most:.3f})  {r.peak:.3f}  {r.temporary:.3f}',
+      f'{r.paired:.3f} ({r.least:.3f}-{r.most:.3f})  {r.peak:.3f}  {r.temporary:.3f}  '
+      f'{r.pages[0]:,.0f} and {r.pages[1]:,.0f}',
       flush=True,
     )
 

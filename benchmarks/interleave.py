@@ -15,6 +15,8 @@ import sys
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
+from benchmarks import memory
+
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 # Unless the caller's environment says otherwise.
 _SHARED = {
@@ -52,6 +54,7 @@ class Found(NamedTuple):
     building: the same for building and the first run: compilation, mostly.
     temporary: the compiler's own figure, or None.
     parameters: how many numbers are trained.
+    pages: of each round, how often the system gave the process a page of memory, where it tells.
   """
 
   case: Case
@@ -61,6 +64,7 @@ class Found(NamedTuple):
   building: int
   temporary: int | None
   parameters: int
+  pages: tuple[int, ...] = ()
 
   @property
   def seconds(self) -> tuple[float, float]:
@@ -107,11 +111,12 @@ class Process:
     """Runs once, unless gone."""
     if self.gone is not None:
       return
+    before = memory.pages(self._process.pid)
     with contextlib.suppress(BrokenPipeError):  # the answer tells
       print(file=self._process.stdin, flush=True)
     answer = self._answer()
     if self.gone is None:
-      self._runs.append(answer)
+      self._runs.append(answer | {'pages': memory.pages(self._process.pid) - before})
 
   @property
   def runs(self) -> int:
@@ -131,6 +136,7 @@ class Process:
       self._facts['building'],
       self._facts['temporary'],
       self._facts['parameters'],
+      tuple(run['pages'] for run in runs),
     )
 
   def close(self) -> None:

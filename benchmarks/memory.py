@@ -44,6 +44,22 @@ def peak() -> int:
   return most if sys.platform == 'darwin' else 1024 * most
 
 
+def pages(process: int) -> int:
+  """How often the system has given a process a page of memory so far; 0 where it does not tell.
+
+  A page costs some 1.5 microseconds here. Whether a run asks for its pages anew or finds those of
+  the run before depends on where the allocator put other things, not on the program that is timed.
+
+  Args:
+    process: its number.
+  """
+  try:
+    line = pathlib.Path(f'/proc/{process}/stat').read_text()
+  except OSError:
+    return 0
+  return int(line.rpartition(')')[2].split()[7])
+
+
 def available() -> int:
   """What can be taken without swapping, in this control group if it has a limit."""
   if not _MACHINE.exists():

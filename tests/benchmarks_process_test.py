@@ -2,9 +2,12 @@
 
 import json
 import math
+import os
+import pathlib
 import shutil
 from typing import ClassVar
 
+import numpy as np
 import pytest
 
 from benchmarks import (
@@ -56,7 +59,7 @@ def test_two_checkouts_run_in_the_same_rounds_each_with_its_own_library(tmp_path
   checkouts.main([str(other), *sizes])
   line = capsys.readouterr().out.splitlines()[-1].split()
   assert line[:3] == ['attention', '64', 't5']
-  assert float(line[-1]) == 1  # the same program needs the same temporary memory
+  assert float(line[-4]) == 1  # the same program needs the same temporary memory
   broken.write_text('raise ValueError("this checkout is broken")\n')
   with pytest.raises(SystemExit, match='other does not run'):
     checkouts.main([str(other), *sizes])
@@ -65,6 +68,8 @@ def test_two_checkouts_run_in_the_same_rounds_each_with_its_own_library(tmp_path
 def test_ratios_are_of_medians_and_of_each_round():
   r = checkouts.ratios(found('new', [2.0, 3.0, 9.0]), found('old', [1.0, 4.0, 3.0]))
   assert r[:4] == (1.0, 2.0, 0.75, 3.0)
+  new, old = found('new', [1.0], pages=(5, 9, 7)), found('old', [1.0], pages=(2,))
+  assert checkouts.ratios(new, old).pages == (7, 2)
 
 
 # Rounds, with processes that are none.
@@ -128,6 +133,15 @@ def test_there_is_at_least_one_round():
 
 
 # Memory.
+
+
+@pytest.mark.skipif(not pathlib.Path('/proc/self/stat').exists(), reason='needs /proc')
+def test_pages_count_what_is_written_to_for_the_first_time():
+  before = memory.pages(os.getpid())
+  held = np.ones(2**24, np.uint8)  # 4,096 pages of 4 KiB, or 8 of 2 MiB
+  assert 8 <= memory.pages(os.getpid()) - before < 10_000
+  assert held.all()
+  assert memory.pages(2**30) == 0  # no such process
 
 
 def test_the_peak_is_what_was_held_since_the_level():
