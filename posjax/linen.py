@@ -26,9 +26,10 @@ from jaxtyping import Array, Bool, Inexact, Int, Num
 from posjax.layers import arguments, parameters, projections
 from posjax.layers import layer as layers
 from posjax.layers.cache import Cache
+from posjax.layers.hook import attention_fn, numbered
 from posjax.layers.projections import Norm
 from posjax.layers.tokens import Heads, Tokens, keys_of
-from posjax.scheme import Ids, Params, PRNGKey, Scheme
+from posjax.scheme import Dims, Ids, Params, PRNGKey, Scheme
 
 Axis = str | tuple[str, ...] | None  # a mesh axis, several, or none
 
@@ -51,7 +52,169 @@ class HeadNorm(nn.Module):
     return projections.normalized(self.norm, x, scale, bias)
 
 
-class Attention(nn.Module):
+class _Holder(nn.Module):
+  """A module that holds a scheme's parameters."""
+
+  @nn.nowrap
+  def _held(self, scheme, dims, name, field):
+    """The scheme's parameters that its `init` or `init_model` makes: trained ones, and constants.
+
+    Trained ones come from the collections, and so do constants where they are there. Others are
+    made anew, if they are the same for every random key.
+    """
+    make = getattr(scheme, field)
+    if self.has_variable('constants', name):
+      fixed = self.get_variable('constants', name)
+    else:
+      fixed = parameters.constants(scheme, field, dims)
+    # Constants and parameters that are drawn from one key may depend on each other.
+    key = self._key_of_drawn_constants() if fixed is None else None
+
+    def made(i):
+      def init(own):  # flax offers a key of its own, and calls this for the shapes later
+        return parameters.split_named(scheme, make(own if key is None else key, dims))[i]
+
+      return init
+
+    trained = jax.eval_shape(made(0), jax.random.key(0))
+    if trained:
+      trained = self.param(name, made(0))
+    if fixed is None:
+      fixed = self.variable('constants', name, made(1), key).value
+    return parameters.unnamed(scheme, parameters.union(trained, fixed))
+
+  @nn.nowrap
+  def _key_of_drawn_constants(self):
+    if not self.is_mutable_collection('constants'):
+      raise ValueError(
+        'The scheme draws its constants at random, so that they must be stored, but got no '
+        "collection 'constants' beside 'params' (in nn.scan and nn.vmap: variable_axes)."
+      )
+    return self.make_rng('params')
+
+
+class AttentionFn(_Holder):
+  """An `attention_fn` for Flax's attention modules that holds and trains its scheme's parameters.
+
+  Tokens are numbered from 0, the queries as the keys, unless ids are given. See
+  `posjax.attention_fn` for what Flax's modules may ask for.
+
+  Attributes:
+    scheme: any scheme that does not prepare its sides.
+    dims: the sizes of the layer; by default those of the queries and keys, with M = H D.
+    q_pos: ids of the queries, as are the next five in `posjax.attention_fn`.
+    k_pos: ids of the keys.
+    q_order: order of the queries.
+    k_order: order of the keys.
+    q_segments: documents of the queries.
+    k_segments: documents of the keys.
+    causal: as in `posjax.attention_fn`, as are the next three.
+    window: how far a token sees.
+    implementation: how to compute it.
+    model_places: whether the model calls the scheme's `ids` and `embed`.
+    decode: whether Flax's module decodes with its cache: set it where the module's `decode` is set.
+      This module then counts the tokens, in the collection 'cache' beside Flax's.
+
+  Example:
+    >>> import posjax
+    >>> attention = AttentionFn(posjax.get('t5'), causal=True)
+    >>> module = nn.MultiHeadDotProductAttention(2, attention_fn=attention)
+    >>> variables = module.init(jax.random.key(0), jnp.ones((1, 3, 8)))
+    >>> variables['params']['attention_fn']['model_params']['table'].shape
+    (32, 2)
+  """
+
+  scheme: Scheme
+  dims: Dims | None = None
+  q_pos: Any = None
+  k_pos: Any = None
+  q_order: Any = None
+  k_order: Any = None
+  q_segments: Any = None
+  k_segments: Any = None
+  causal: bool = False
+  window: Any = None
+  implementation: str | None = None
+  model_places: bool = False
+  decode: bool = False
+
+  @nn.compact
+  def __call__(
+    self,
+    query: Array,
+    key: Array,
+    value: Array,
+    bias: Array | None = None,
+    mask: Array | None = None,
+    *,
+    is_causal: bool = False,
+    dropout_rng: Any = None,
+    dropout_rate: float = 0.0,
+    deterministic: bool = True,
+    broadcast_dropout: bool = True,
+    dtype: Any = None,
+    precision: Any = None,
+    module: Any = None,
+    qk_attn_weights_einsum: Any = None,
+    attn_weights_value_einsum: Any = None,
+  ) -> Array:
+    """The output [*B, T, H, D]; Flax's modules call this with what `posjax.attention_fn` takes."""
+    arguments.check_scheme(self.scheme)
+    arguments.check_switches(decode=self.decode)
+    sides = ('q_pos', 'k_pos', 'q_order', 'k_order', 'q_segments', 'k_segments')
+    given, queries = {name: getattr(self, name) for name in sides}, query.shape[-3]
+    sides = numbered(given, queries, key.shape[-3], self._start(queries))
+    call = attention_fn(
+      self.scheme,
+      self._params(query, key),
+      **sides,
+      causal=self.causal,
+      window=self.window,
+      implementation=self.implementation,
+      model_places=self.model_places,
+      frozen=False,
+    )
+    return call(
+      query,
+      key,
+      value,
+      bias,
+      mask,
+      is_causal=is_causal,
+      dropout_rng=dropout_rng,
+      dropout_rate=dropout_rate,
+      deterministic=deterministic,
+      broadcast_dropout=broadcast_dropout,
+      dtype=dtype,
+      precision=precision,
+      module=module,
+      qk_attn_weights_einsum=qk_attn_weights_einsum,
+      attn_weights_value_einsum=attn_weights_value_einsum,
+    )
+
+  @nn.nowrap
+  def _params(self, query, key):
+    heads, width = query.shape[-2:]
+    dims = self.dims or Dims(heads * width, heads, width, key.shape[-2])
+    own = self._held(self.scheme, dims, 'scheme_params', 'init')
+    shared = self._held(self.scheme, dims, 'model_params', 'init_model')
+    return parameters.merged(self.scheme, own, shared, None)
+
+  @nn.nowrap
+  def _start(self, queries):
+    """The number of tokens before these where Flax's module decodes; None where it does not."""
+    if not self.decode:
+      return None
+    begun = self.has_variable('cache', 'index')
+    index = self.variable('cache', 'index', jnp.zeros, (), jnp.int32)
+    start = index.value
+    if not begun:  # a whole row is shown to Flax's modules when they make their caches
+      return None
+    index.value = start + queries
+    return start
+
+
+class Attention(_Holder):
   """Self- or cross-attention in which a scheme says where position enters.
 
   x -> q, k, v -> attend -> out. The layer calls places 2 to 4 of its scheme. Places 0 and 1,
@@ -155,10 +318,10 @@ class Attention(nn.Module):
     if self.sinks:
       zeros = self._annotated(nn.initializers.zeros, 'H')
       self.sink_logits = self.param('sinks', zeros, (dims.num_heads,), self.param_dtype)
-    self.own = self._held('scheme_params', 'init')
+    self.own = self._held(layer.scheme, dims, 'scheme_params', 'init')
     self.shared = None
     if self.model_params:
-      self.shared = self._held('model_params', 'init_model')
+      self.shared = self._held(layer.scheme, dims, 'model_params', 'init_model')
 
   def __call__(
     self,
@@ -310,40 +473,3 @@ class Attention(nn.Module):
     if drops and given is None and self.has_rng('dropout'):
       given = self.make_rng('dropout')
     return arguments.chosen_key(self.dropout_rate, given, deterministic)
-
-  @nn.nowrap
-  def _held(self, name, field):
-    """The scheme's parameters that its `init` or `init_model` makes: trained ones, and constants.
-
-    Trained ones come from the collections, and so do constants where they are there. Others are
-    made anew, if they are the same for every random key.
-    """
-    dims, make = self._layer().dims, getattr(self.scheme, field)
-    if self.has_variable('constants', name):
-      fixed = self.get_variable('constants', name)
-    else:
-      fixed = parameters.constants(self.scheme, field, dims)
-    # Constants and parameters that are drawn from one key may depend on each other.
-    key = self._key_of_drawn_constants() if fixed is None else None
-
-    def made(i):
-      def init(own):  # flax offers a key of its own, and calls this for the shapes later
-        return parameters.split_named(self.scheme, make(own if key is None else key, dims))[i]
-
-      return init
-
-    trained = jax.eval_shape(made(0), jax.random.key(0))
-    if trained:
-      trained = self.param(name, made(0))
-    if fixed is None:
-      fixed = self.variable('constants', name, made(1), key).value
-    return parameters.unnamed(self.scheme, parameters.union(trained, fixed))
-
-  @nn.nowrap
-  def _key_of_drawn_constants(self):
-    if not self.is_mutable_collection('constants'):
-      raise ValueError(
-        'The scheme draws its constants at random, so that they must be stored, but got no '
-        "collection 'constants' beside 'params' (in nn.scan and nn.vmap: variable_axes)."
-      )
-    return self.make_rng('params')

@@ -23,9 +23,10 @@ from jaxtyping import Array, Bool, Inexact, Int, Num
 from posjax.layers import arguments, parameters, projections
 from posjax.layers import layer as layers
 from posjax.layers.cache import Cache
+from posjax.layers.hook import attention_fn, check_hooked, numbered
 from posjax.layers.projections import Norm
 from posjax.layers.tokens import Heads, Tokens, keys_of
-from posjax.scheme import Ids, Params, PRNGKey, Scheme
+from posjax.scheme import Dims, Ids, Params, PRNGKey, Scheme
 
 Axis = str | tuple[str, ...] | None  # a mesh axis, several, or none
 
@@ -48,6 +49,106 @@ class Parameters(nnx.Module):
   def __call__(self) -> Params:
     """The parameters: a dict of arrays; for a chain, a tuple of dicts."""
     return parameters.unnamed(self.scheme, _arrays(self.held))
+
+
+class AttentionFn(nnx.Module):
+  """An `attention_fn` for `nnx.MultiHeadAttention` that holds and trains its scheme's parameters.
+
+  Tokens are numbered from 0, the queries as the keys, unless ids are given. See
+  `posjax.attention_fn` for what Flax's module may ask for.
+
+  Args:
+    scheme: any scheme that does not prepare its sides.
+    dims: the sizes of the layer.
+    q_pos: ids of the queries, as are the next five in `posjax.attention_fn`.
+    k_pos: ids of the keys.
+    q_order: order of the queries.
+    k_order: order of the keys.
+    q_segments: documents of the queries.
+    k_segments: documents of the keys.
+    causal: as in `posjax.attention_fn`, as are the next three.
+    window: how far a token sees.
+    implementation: how to compute it.
+    model_places: whether the model calls the scheme's `ids` and `embed`.
+    decode: whether Flax's module decodes with its cache: `nnx.view` sets it for both. Call
+      `init_cache` where Flax's module makes its cache; this module counts the tokens from there.
+    rngs: `nnx.Rngs` with a `params` stream.
+
+  Example:
+    >>> import posjax
+    >>> attention = AttentionFn(
+    ...   posjax.get('t5'), posjax.Dims(8, 2, 4), causal=True, rngs=nnx.Rngs(0)
+    ... )
+    >>> module = nnx.MultiHeadAttention(
+    ...   2, 8, attention_fn=attention, decode=False, rngs=nnx.Rngs(1)
+    ... )
+    >>> module(jnp.ones((1, 3, 8))).shape
+    (1, 3, 8)
+    >>> nnx.state(module, nnx.Param)['attention_fn']['model_params']['table'].shape
+    (32, 2)
+  """
+
+  def __init__(
+    self,
+    scheme: Scheme,
+    dims: Dims,
+    *,
+    q_pos: Ids | None = None,
+    k_pos: Ids | None = None,
+    q_order: Num[Array, '...'] | None = None,
+    k_order: Num[Array, '...'] | None = None,
+    q_segments: Int[Array, '...'] | None = None,
+    k_segments: Int[Array, '...'] | None = None,
+    causal: bool = False,
+    window: Any = None,
+    implementation: str | None = None,
+    model_places: bool = False,
+    decode: bool = False,
+    rngs: nnx.Rngs,
+  ):
+    _check_rngs(rngs)
+    check_hooked(scheme, causal, model_places)
+    arguments.check_switches(decode=decode)
+    self.scheme, self.decode = scheme, decode
+    self.options = {'causal': causal, 'window': window, 'implementation': implementation}
+    self.options |= {'model_places': model_places}
+    sides = {'q_pos': q_pos, 'k_pos': k_pos, 'q_order': q_order, 'k_order': k_order}
+    sides |= {'q_segments': q_segments, 'k_segments': k_segments}
+    given = {name: Constant(array) for name, array in sides.items() if array is not None}
+    self.sides = nnx.data(given)
+    self.scheme_params = nnx.data(_variables(scheme, scheme.init(rngs.params(), dims)))
+    self.model_params = nnx.data(_variables(scheme, scheme.init_model(rngs.params(), dims)))
+    self.index = nnx.data(None)
+
+  def __call__(self, query: Array, key: Array, value: Array, *args: Any, **kwargs: Any) -> Array:
+    """The output [*B, T, H, D]; Flax's module calls this as it calls `posjax.attention_fn`."""
+    own, held = (_arrays(each) for each in (self.scheme_params, self.model_params))
+    own, held = (parameters.unnamed(self.scheme, each) for each in (own, held))
+    params = parameters.merged(self.scheme, own, held, None)
+    queries = query.shape[-3]
+    sides = numbered(_arrays(self.sides), queries, key.shape[-3], self._start(queries))
+    call = attention_fn(self.scheme, params, **sides, **self.options, frozen=False)
+    return call(query, key, value, *args, **kwargs)
+
+  def init_cache(self):
+    """Counts the tokens from 0, as Flax's module does after its own `init_cache`."""
+    self.index = nnx.Cache(jnp.zeros((), jnp.int32))
+
+  def set_view(self, decode: bool | None = None):
+    """Sets whether Flax's module decodes; `nnx.view` calls this."""
+    if decode is not None:
+      arguments.check_switches(decode=decode)
+      self.decode = decode
+
+  def _start(self, queries):
+    """The number of tokens before these where Flax's module decodes; None where it does not."""
+    if not self.decode:
+      return None
+    if self.index is None:
+      raise ValueError('A module that decodes must begin with init_cache(), but got no such call.')
+    start = self.index[...]
+    self.index[...] = start + queries
+    return start
 
 
 class HeadNorm(nnx.Module):

@@ -43,6 +43,7 @@ def attend(
   scale: float | None = None,
   dropout_rate: float = 0.0,
   dropout_key: PRNGKey | None = None,
+  broadcast_dropout: bool = False,
   implementation: str | None = None,
   return_weights: bool = False,
 ) -> Any:  # not a union: type checkers would ask which of the two at every call
@@ -88,6 +89,7 @@ def attend(
       takes one that is traced; all other numbers must be known when `attend` is traced.
     dropout_rate: share of the weights that are dropped, in [0, 1).
     dropout_key: random key; dropout needs one.
+    broadcast_dropout: whether all rows and heads drop the weights of the same pairs, as in Flax.
     implementation: how to compute it; the numbers are the same. 'dense': all logits at once.
       'blockwise': in tiles, on any device, with memory linear in the length. 'pallas': in fused
       kernels, on TPUs and Hopper GPUs; 'cudnn': by cuDNN. These two compute in tiles where they
@@ -126,7 +128,8 @@ def attend(
   if not isinstance(params, Trusted):
     params = Trusted(check_call(scheme, params, q, k, q_pos, k_pos, q_at, k_at))
   params, zero_padding = params
-  rules = inputs.make_rules(q, scale, causal, window, logit_cap, dropout_rate, dropout_key)
+  dropout = dropout_rate, dropout_key, broadcast_dropout
+  rules = inputs.make_rules(q, scale, causal, window, logit_cap, *dropout)
   if rules.causal or rules.window is not None:
     inputs.check_order(scheme, q, q_pos, k_pos, q_order, k_order)
     orders = {'q_pos': q_pos, 'k_pos': k_pos}

@@ -82,6 +82,7 @@ class Rules(NamedTuple):
   window: int | None
   logit_cap: float | None
   dropout_rate: float
+  broadcast_dropout: bool = False
 
 
 def read_scheme(scheme: Scheme | str) -> Scheme:
@@ -235,7 +236,9 @@ def check_known_order(**orders: Array | None) -> None:
       raise ValueError(f'{name} must be numbers that have an order, but got NaN.')
 
 
-def make_rules(q, scale, causal, window, logit_cap, dropout_rate, dropout_key) -> Rules:
+def make_rules(
+  q, scale, causal, window, logit_cap, dropout_rate, dropout_key, broadcast_dropout=False
+) -> Rules:
   """Checks the plain arguments, and fills in the default scale.
 
   Raises:
@@ -252,7 +255,8 @@ def make_rules(q, scale, causal, window, logit_cap, dropout_rate, dropout_key) -
     raise ValueError(f'A dropout rate of {dropout_rate} needs a dropout_key, but got none.')
   scale = q.shape[-1] ** -0.5 if scale is None else _scale(scale)
   rate = dropout_rate if dropout_key is not None else 0.0
-  return Rules(scale, causal, window, logit_cap, rate)
+  broadcast_dropout = read(broadcast_dropout, bool, 'broadcast_dropout')
+  return Rules(scale, causal, window, logit_cap, rate, broadcast_dropout)
 
 
 def _scale(scale: Any) -> Any:

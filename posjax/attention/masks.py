@@ -48,8 +48,10 @@ def within_reach(q_order: Array, k_order: Array, rules: Rules, allowed: Array) -
   return allowed
 
 
-def dropout_rows(batch: int, heads: int) -> UInt32[Array, 'B H']:
-  """A number for each head of each row of the batch, for `dropout_mask`."""
+def dropout_rows(batch: int, heads: int, rules: Rules) -> UInt32[Array, 'B H']:
+  """A number for each head of each row of the batch, for `dropout_mask`; equal ones drop alike."""
+  if rules.broadcast_dropout:
+    return jnp.zeros((batch, heads), jnp.uint32)
   return jnp.arange(batch * heads, dtype=jnp.uint32).reshape(batch, heads)
 
 

@@ -92,8 +92,13 @@ def build(plan: Plan, x: Operands, tabulated: bool) -> Tiles:
     mask=cut_mask(x.mask, plan.queries, plan.keys),
     sinks=x.sinks,
     dropout_key=x.dropout_key,
-    dropout_rows=dropout_rows(x.v.shape[0], plan.heads) if plan.rules.dropout_rate else None,
+    dropout_rows=_dropout_rows(plan, x),
   )
+
+
+def _dropout_rows(plan: Plan, x: Operands) -> UInt32[Array, 'B H'] | None:
+  rules = plan.rules
+  return dropout_rows(x.v.shape[0], plan.heads, rules) if rules.dropout_rate else None
 
 
 def _conjugate(k: Array) -> Array:
