@@ -9,6 +9,7 @@ draws at random must be stored there. The cache is an argument and a result, not
 
 try:
   from flax import linen as nn
+  from flax import struct
 except ModuleNotFoundError as error:
   if error.name is None or error.name.partition('.')[0] != 'flax':
     raise
@@ -52,11 +53,24 @@ class HeadNorm(nn.Module):
     return projections.normalized(self.norm, x, scale, bias)
 
 
+@struct.dataclass
+class AxisNames(nn.LogicallyPartitioned):
+  """A weight beside the names of its axes, of which `nn.DenseGeneral` can make its kernel."""
+
+  def unbox(self, apply_constraint: bool = True) -> Any:
+    """The weight, cut along its axes where Flax has a mesh and rules.
+
+    `nn.DenseGeneral` takes the kernel out while it is flat and does not have these axes yet.
+    """
+    is_whole = jnp.ndim(self.value) == len(self.names)
+    return super().unbox(apply_constraint and is_whole)
+
+
 class _Holder(nn.Module):
   """A module that holds a scheme's parameters."""
 
   @nn.nowrap
-  def _held(self, scheme, dims, name, field):
+  def _held(self, scheme, dims, name, field, sharding):
     """The scheme's parameters that its `init` or `init_model` makes: trained ones, and constants.
 
     Trained ones come from the collections, and so do constants where they are there. Others are
@@ -78,7 +92,7 @@ class _Holder(nn.Module):
 
     trained = jax.eval_shape(made(0), jax.random.key(0))
     if trained:
-      trained = self.param(name, made(0))
+      trained = self.param(name, _annotated(made(0), scheme, dims, field, sharding))
     if fixed is None:
       fixed = self.variable('constants', name, made(1), key).value
     return parameters.unnamed(scheme, parameters.union(trained, fixed))
@@ -91,6 +105,22 @@ class _Holder(nn.Module):
         "collection 'constants' beside 'params' (in nn.scan and nn.vmap: variable_axes)."
       )
     return self.make_rng('params')
+
+
+def _annotated(init, scheme, dims, field, sharding):
+  """The initializer of a scheme's trained parameters, whose axes along M, H and D have names."""
+  if sharding is None:
+    return init
+  letters = parameters.axes(scheme, field, dims)
+
+  def named(array, letters):
+    return AxisNames(array, parameters.names(sharding, letters))
+
+  def boxed(key):
+    trained = init(key)
+    return jax.tree.map(named, trained, parameters.part(letters, trained))
+
+  return boxed
 
 
 class AttentionFn(_Holder):
@@ -114,6 +144,7 @@ class AttentionFn(_Holder):
     model_places: whether the model calls the scheme's `ids` and `embed`.
     decode: whether Flax's module decodes with its cache: set it where the module's `decode` is set.
       This module then counts the tokens, in the collection 'cache' beside Flax's.
+    sharding: names of the axes of the scheme's parameters along M, H and D, as in `Attention`.
 
   Example:
     >>> import posjax
@@ -137,6 +168,7 @@ class AttentionFn(_Holder):
   implementation: str | None = None
   model_places: bool = False
   decode: bool = False
+  sharding: tuple[Axis, Axis, Axis] | None = None
 
   @nn.compact
   def __call__(
@@ -161,6 +193,7 @@ class AttentionFn(_Holder):
     """The output [*B, T, H, D]; Flax's modules call this with what `posjax.attention_fn` takes."""
     arguments.check_scheme(self.scheme)
     arguments.check_switches(decode=self.decode)
+    arguments.check_sharding(self.sharding)
     sides = ('q_pos', 'k_pos', 'q_order', 'k_order', 'q_segments', 'k_segments')
     given, queries = {name: getattr(self, name) for name in sides}, query.shape[-3]
     sides = numbered(given, queries, key.shape[-3], self._start(queries))
@@ -196,8 +229,8 @@ class AttentionFn(_Holder):
   def _params(self, query, key):
     heads, width = query.shape[-2:]
     dims = self.dims or Dims(heads * width, heads, width, key.shape[-2])
-    own = self._held(self.scheme, dims, 'scheme_params', 'init')
-    shared = self._held(self.scheme, dims, 'model_params', 'init_model')
+    own = self._held(self.scheme, dims, 'scheme_params', 'init', self.sharding)
+    shared = self._held(self.scheme, dims, 'model_params', 'init_model', self.sharding)
     return parameters.merged(self.scheme, own, shared, None)
 
   @nn.nowrap
@@ -249,8 +282,9 @@ class Attention(_Holder):
     model_places: whether the model calls the scheme's `ids` and `embed` before its first layer.
     deterministic: whether calls drop nothing, unless they say otherwise. Under `nn.remat`, which
       traces the arguments of calls, it must be set here.
-    sharding: names of the mesh axes along M, H (and K) and D, for `nn.get_partition_spec`; None
-      annotates nothing.
+    sharding: names of the axes along M, H (and K) and D, of all weights and of those parameters of
+      the scheme that have such axes, for `nn.get_partition_spec`: axes of the mesh, or names that
+      `nn.logical_to_mesh` and its rules map to them. None annotates nothing.
     implementation: as in `attend`.
 
   Example:
@@ -298,8 +332,9 @@ class Attention(_Holder):
     dims = layer.dims
     biases = {'use_bias': self.use_bias, 'out_bias': self.out_bias}
     plan = projections.plan(dims, layer.value_dim, **biases, qk_norm=self.qk_norm)
-    for name, each in plan.linears.items():
-      linear = nn.DenseGeneral(
+
+    def project(each):
+      return nn.DenseGeneral(
         each.sizes[1],
         axis=tuple(range(-len(each.inputs), 0)),
         use_bias=each.use_bias,
@@ -308,20 +343,25 @@ class Attention(_Holder):
         kernel_init=self._annotated(self.kernel_init, each.inputs + each.outputs),
         bias_init=self._annotated(self.bias_init, each.outputs),
       )
-      setattr(self, name, linear)
-    for name, shape in plan.norms.items():
-      letters = 'HD'[-len(shape) :]
-      ones, zeros = (
-        self._annotated(init, letters) for init in (nn.initializers.ones, nn.initializers.zeros)
-      )
-      setattr(self, name, HeadNorm(plan.norm, shape, self.param_dtype, ones, zeros))
+
+    def norm(weight):
+      ones = self._annotated(nn.initializers.ones, weight.axes)
+      zeros = self._annotated(nn.initializers.zeros, weight.axes)
+      return HeadNorm(weight.norm, weight.shape, self.param_dtype, ones, zeros)
+
+    self.query = project(plan.linears['query'])
+    self.key = project(plan.linears['key'])
+    self.value = project(plan.linears['value'])
+    self.out = project(plan.linears['out'])
+    if plan.norms:
+      self.query_norm, self.key_norm = norm(plan.norms['query_norm']), norm(plan.norms['key_norm'])
     if self.sinks:
       zeros = self._annotated(nn.initializers.zeros, 'H')
       self.sink_logits = self.param('sinks', zeros, (dims.num_heads,), self.param_dtype)
-    self.own = self._held(layer.scheme, dims, 'scheme_params', 'init')
+    self.own = self._held(layer.scheme, dims, 'scheme_params', 'init', self.sharding)
     self.shared = None
     if self.model_params:
-      self.shared = self._held(layer.scheme, dims, 'model_params', 'init_model')
+      self.shared = self._held(layer.scheme, dims, 'model_params', 'init_model', self.sharding)
 
   def __call__(
     self,
@@ -461,8 +501,8 @@ class Attention(_Holder):
   def _annotated(self, init, letters):
     if self.sharding is None:
       return init
-    names: Any = tuple(self.sharding['MHD'.index(letter)] for letter in letters)
-    return nn.with_partitioning(init, names)
+    names = parameters.names(self.sharding, letters)
+    return lambda *arguments: AxisNames(init(*arguments), names)
 
   def _dropout_key(self, given, deterministic):
     deterministic = self.deterministic if deterministic is None else deterministic

@@ -20,6 +20,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Inexact, Int, Num
 
+from posjax.arguments import shown
 from posjax.layers import arguments, parameters, projections
 from posjax.layers import layer as layers
 from posjax.layers.cache import Cache
@@ -72,6 +73,7 @@ class AttentionFn(nnx.Module):
     model_places: whether the model calls the scheme's `ids` and `embed`.
     decode: whether Flax's module decodes with its cache: `nnx.view` sets it for both. Call
       `init_cache` where Flax's module makes its cache; this module counts the tokens from there.
+    sharding: names of the axes of the scheme's parameters along M, H and D, as in `Attention`.
     rngs: `nnx.Rngs` with a `params` stream.
 
   Example:
@@ -104,6 +106,7 @@ class AttentionFn(nnx.Module):
     implementation: str | None = None,
     model_places: bool = False,
     decode: bool = False,
+    sharding: tuple[Axis, Axis, Axis] | None = None,
     rngs: nnx.Rngs,
   ):
     _check_rngs(rngs)
@@ -116,9 +119,10 @@ class AttentionFn(nnx.Module):
     sides |= {'q_segments': q_segments, 'k_segments': k_segments}
     given = {name: Constant(array) for name, array in sides.items() if array is not None}
     self.sides = nnx.data(given)
-    self.scheme_params = nnx.data(_variables(scheme, scheme.init(rngs.params(), dims)))
-    self.model_params = nnx.data(_variables(scheme, scheme.init_model(rngs.params(), dims)))
-    self.index = nnx.data(None)
+    arguments.check_sharding(sharding)
+    made = lambda field: nnx.data(_made(scheme, field, rngs.params(), dims, sharding))
+    self.scheme_params, self.model_params = made('init'), made('init_model')
+    self.index: nnx.Cache | None = nnx.data(None)
 
   def __call__(self, query: Array, key: Array, value: Array, *args: Any, **kwargs: Any) -> Array:
     """The output [*B, T, H, D]; Flax's module calls this as it calls `posjax.attention_fn`."""
@@ -204,9 +208,13 @@ class Attention(nnx.Module):
     model_params: whether this layer holds the parameters that the scheme shares between layers;
       if not, calls must give them.
     model_places: whether the model calls the scheme's `ids` and `embed` before its first layer.
-    sharding: names of the mesh axes along M, H (and K) and D; None annotates nothing. NNX shards
-      annotated weights as it makes them, and needs a mesh around the constructor for that.
+    sharding: names of the axes along M, H (and K) and D, of all weights and of those parameters of
+      the scheme that have such axes: axes of the mesh, or names that `nnx.logical_axis_rules` maps
+      to them. None annotates nothing. NNX shards annotated weights as it makes them, and needs a
+      mesh around the constructor for that, unless `nnx.use_eager_sharding(False)`.
     implementation: as in `attend`.
+    keep_rngs: whether the layer keeps a stream for its dropout, forked from the stream `dropout` of
+      `rngs`, from which calls without a key draw one. Otherwise it holds no random state.
     rngs: `nnx.Rngs` with a `params` stream.
 
   Raises:
@@ -252,6 +260,7 @@ class Attention(nnx.Module):
     deterministic: bool = False,
     sharding: tuple[Axis, Axis, Axis] | None = None,
     implementation: str | None = None,
+    keep_rngs: bool = False,
     rngs: nnx.Rngs,
   ):
     sizes = (width, num_heads, scheme, head_dim, num_kv_heads)
@@ -261,12 +270,13 @@ class Attention(nnx.Module):
     biases = {'use_bias': use_bias, 'out_bias': out_bias}
     plan = projections.plan(dims, self.layer.value_dim, **biases, qk_norm=qk_norm)
     switches = {'sinks': sinks, 'model_params': model_params, 'deterministic': deterministic}
+    switches['keep_rngs'] = keep_rngs
     arguments.check_weights(dtype, param_dtype, kernel_init, bias_init, sharding, **switches)
     _check_rngs(rngs)
     self.dtype, self.param_dtype, self.deterministic = dtype, param_dtype, deterministic
 
-    for name, each in plan.linears.items():
-      linear = nnx.LinearGeneral(
+    def project(each):
+      return nnx.LinearGeneral(
         *each.sizes,
         axis=range(-len(each.inputs), 0),
         use_bias=each.use_bias,
@@ -278,19 +288,27 @@ class Attention(nnx.Module):
         bias_metadata=_metadata(sharding, each.outputs),
         rngs=rngs,
       )
-      setattr(self, name, linear)
+
+    def norm(weight):
+      return HeadNorm(weight.norm, weight.shape, param_dtype, _metadata(sharding, weight.axes))
+
+    self.query = project(plan.linears['query'])
+    self.key = project(plan.linears['key'])
+    self.value = project(plan.linears['value'])
+    self.out = project(plan.linears['out'])
     self.query_norm = self.key_norm = nnx.data(None)
-    for name, shape in plan.norms.items():
-      metadata = _metadata(sharding, 'HD'[-len(shape) :])
-      setattr(self, name, HeadNorm(plan.norm, shape, param_dtype, metadata))
+    if plan.norms:
+      self.query_norm, self.key_norm = norm(plan.norms['query_norm']), norm(plan.norms['key_norm'])
     self.sinks = nnx.data(None)
     if sinks:
       zeros = jnp.zeros((dims.num_heads,), param_dtype)
       self.sinks = nnx.Param(zeros, **_metadata(sharding, 'H'))
-    self.scheme_params = nnx.data(_variables(scheme, scheme.init(rngs.params(), dims)))
-    self.model_params = nnx.data(None)
-    if model_params:
-      self.model_params = nnx.data(_variables(scheme, scheme.init_model(rngs.params(), dims)))
+    made = lambda field: nnx.data(_made(scheme, field, rngs.params(), dims, sharding))
+    self.scheme_params = made('init')
+    self.model_params = made('init_model') if model_params else nnx.data(None)
+    self.rngs = nnx.data(None)
+    if keep_rngs and self.layer.dropout_rate:
+      self.rngs = _dropout_stream(rngs).fork()
 
   def __call__(
     self,
@@ -307,6 +325,7 @@ class Attention(nnx.Module):
     mask: Bool[Array, '...'] | None = None,
     model_params: Params | None = None,
     dropout_key: PRNGKey | None = None,
+    rngs: nnx.Rngs | nnx.RngStream | None = None,
     deterministic: bool | None = None,
     return_weights: bool = False,
   ) -> Any:
@@ -326,6 +345,8 @@ class Attention(nnx.Module):
       mask: as in `attend`; True may attend.
       model_params: what the scheme shares between layers, instead of the layer's own.
       dropout_key: draws the dropout, where the layer has a dropout rate.
+      rngs: streams of which `dropout` gives the key instead; by default the layer's own stream,
+        where it keeps one.
       deterministic: whether nothing is dropped; by default as the layer's attribute says.
       return_weights: whether to return the attention weights, too, as in `attend`.
 
@@ -338,7 +359,6 @@ class Attention(nnx.Module):
       TypeError: if the mask is not boolean, ids are neither integers nor float32, or an argument is
         of another type.
     """
-    deterministic = self.deterministic if deterministic is None else deterministic
     out = layers.call(
       self.layer,
       self._params(model_params),
@@ -348,7 +368,7 @@ class Attention(nnx.Module):
       past,
       mask=mask,
       sinks=self._sinks(),
-      dropout_key=arguments.chosen_key(self.layer.dropout_rate, dropout_key, deterministic),
+      dropout_key=self._dropout_key(dropout_key, rngs, deterministic),
       return_weights=return_weights,
     )
     return layers.projected(self.out, out)
@@ -504,6 +524,17 @@ class Attention(nnx.Module):
     )
     return layers.projected(self.out, out)
 
+  def _dropout_key(self, given, rngs, deterministic):
+    deterministic = self.deterministic if deterministic is None else deterministic
+    rate, stream = self.layer.dropout_rate, self.rngs
+    if rngs is not None:
+      if given is not None:
+        raise ValueError('Dropout is drawn by dropout_key or by rngs, but got both.')
+      stream = _dropout_stream(rngs)
+    if given is None and stream is not None and rate and deterministic is False:
+      given = stream()
+    return arguments.chosen_key(rate, given, deterministic)
+
   def _heads(self, x, x_kv):
     return Heads(self._queries(x), self._keys(x_kv), self.value(x_kv))
 
@@ -533,11 +564,33 @@ def _check_rngs(rngs: Any) -> None:
     raise ValueError('rngs must have a stream params, as nnx.Rngs(0) has, but got none.')
 
 
+def _dropout_stream(rngs: Any) -> nnx.RngStream:
+  if isinstance(rngs, nnx.RngStream):
+    return rngs
+  if not isinstance(rngs, nnx.Rngs):
+    raise TypeError(f'rngs must be nnx.Rngs or one of its streams, but got {shown(rngs)}.')
+  if 'dropout' not in rngs and 'default' not in rngs:
+    raise ValueError('rngs must have a stream dropout, as nnx.Rngs(0) has, but got none.')
+  return rngs.dropout
+
+
 def _metadata(sharding: tuple[Axis, Axis, Axis] | None, letters: str) -> dict[str, Any]:
   """The sharding of a weight whose axes are `letters` of MHD, as NNX takes it."""
+  return {} if sharding is None else {'out_sharding': parameters.names(sharding, letters)}
+
+
+def _made(scheme: Scheme, field: str, key: PRNGKey, dims: Dims, sharding: Any) -> dict[str, Any]:
+  """The parameters that the scheme's `init` or `init_model` makes, as `_variables`."""
+  variables = _variables(scheme, getattr(scheme, field)(key, dims))
   if sharding is None:
-    return {}
-  return {'out_sharding': tuple(sharding['MHD'.index(letter)] for letter in letters)}
+    return variables
+  letters = parameters.axes(scheme, field, dims)
+
+  def named(variable, letters):
+    return type(variable)(variable[...], **_metadata(sharding, letters))
+
+  is_leaf = lambda leaf: isinstance(leaf, nnx.Variable)
+  return jax.tree.map(named, variables, parameters.part(letters, variables), is_leaf=is_leaf)
 
 
 def _variables(scheme: Scheme, params: Params) -> dict[str, Any]:

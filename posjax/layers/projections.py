@@ -48,18 +48,30 @@ class Linear(NamedTuple):
   use_bias: bool
 
 
+class Weight(NamedTuple):
+  """The weight of a norm.
+
+  Attributes:
+    norm: what is computed with it.
+    axes: a letter for each of its axes, as in `Linear`.
+    shape: its shape, and that of the bias.
+  """
+
+  norm: Norm
+  axes: str
+  shape: tuple[int, ...]
+
+
 class Plan(NamedTuple):
   """The modules of a layer by their names, without weights.
 
   Attributes:
-    linears: the linear maps, in the order in which they draw their weights.
-    norms: the shape of the weight of each norm.
-    norm: the norm of queries and keys; None where there is none.
+    linears: the linear maps.
+    norms: the weights of the norms.
   """
 
   linears: dict[str, Linear]
-  norms: dict[str, tuple[int, ...]]
-  norm: Norm | None
+  norms: dict[str, Weight]
 
 
 def plan(
@@ -91,9 +103,13 @@ def plan(
     ),
   }
   if norm is None:
-    return Plan(linears, {}, None)
-  shape = lambda count: (width,) if norm.heads == 'alike' else (count, width)
-  return Plan(linears, {'query_norm': shape(heads), 'key_norm': shape(kv_heads)}, norm)
+    return Plan(linears, {})
+
+  def weight(count):
+    alike = norm.heads == 'alike'
+    return Weight(norm, 'D' if alike else 'HD', (width,) if alike else (count, width))
+
+  return Plan(linears, {'query_norm': weight(heads), 'key_norm': weight(kv_heads)})
 
 
 def _read_norm(given: str | Norm | None) -> Norm | None:

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from flax import linen as nn
 from flax import nnx
+from jax.sharding import AxisType, PartitionSpec
 
 import posjax
 import posjax.linen
@@ -143,3 +144,71 @@ def test_ids_that_are_missing_are_asked_for(unchecked):
     other.apply({'params': weights}, X, None)
   with pytest.raises(TypeError, match='^kv_' + message):
     one.memorize(X, None)
+
+
+NAMED = posjax.get('t5+alibi+transformer_xl')
+
+
+def test_names_of_axes_reach_the_parameters_of_a_scheme():
+  names = {'sharding': ('m', 'h', 'd')}
+  with nnx.use_eager_sharding(False):  # there is no mesh
+    one = posjax.nnx.Attention(WIDTH, HEADS, NAMED, **names, rngs=nnx.Rngs(0))
+    hook = posjax.nnx.AttentionFn(NAMED, one.layer.dims, **names, rngs=nnx.Rngs(0))
+  specs = lambda module: nnx.to_pure_dict(nnx.get_partition_spec(nnx.state(module, nnx.Param)))
+  found = specs(one)['model_params']
+  assert tuple(found['0']['table']) == (None, 'h')
+  assert tuple(specs(one)['scheme_params']['2']['w_r']) == ('m', 'h', 'd')
+  other = posjax.linen.Attention(WIDTH, HEADS, NAMED, **names)
+  boxed = jax.eval_shape(other.init, jax.random.key(0), X, POS)
+  assert nn.get_partition_spec(boxed)['params'] == specs(one)
+  assert specs(hook)['model_params'] == found
+  module = nn.MultiHeadDotProductAttention(
+    HEADS, attention_fn=posjax.linen.AttentionFn(NAMED, one.layer.dims, **names)
+  )
+  boxed = jax.eval_shape(module.init, jax.random.key(0), X)
+  assert nn.get_partition_spec(boxed)['params']['attention_fn'] == specs(hook)
+
+
+def test_logical_names_are_mapped_to_the_mesh_by_the_rules_of_flax():
+  mesh = jax.make_mesh((2,), ('tensor',), axis_types=(AxisType.Auto,))
+  rules, names = (('heads', 'tensor'), ('width', None)), ('width', 'heads', None)
+  with jax.set_mesh(mesh), nnx.logical_axis_rules(rules):
+    one = posjax.nnx.Attention(WIDTH, HEADS, NAMED, sharding=names, rngs=nnx.Rngs(0))
+  table = one.model_params['0']['table'][...]
+  assert table.sharding.spec == PartitionSpec(None, 'tensor')
+  other = posjax.linen.Attention(WIDTH, HEADS, NAMED, sharding=names)
+  with jax.set_mesh(mesh), nn.logical_axis_rules(rules):
+    boxed = jax.eval_shape(other.init, jax.random.key(0), X, POS)
+    specs = nn.logical_to_mesh(nn.get_partition_spec(boxed))['params']
+  assert specs['model_params']['0']['table'] == PartitionSpec(None, 'tensor')
+  assert specs['out']['kernel'] == PartitionSpec('tensor', None, None)
+
+
+def test_dropout_is_drawn_from_the_streams_of_the_module_or_of_the_call(unchecked):
+  streams = lambda seed: nnx.Rngs(params=0, dropout=seed)
+  make = lambda **kwargs: posjax.nnx.Attention(WIDTH, HEADS, rngs=streams(1), **kwargs)
+  one, plain = make(dropout_rate=0.5, keep_rngs=True), make(dropout_rate=0.5)
+  first, second = one(X, POS), one(X, POS)
+  assert error(first, second) > 0.01
+  assert error(make(dropout_rate=0.5, keep_rngs=True)(X, POS), first) == 0
+  assert error(one(X, POS, deterministic=True), plain(X, POS, deterministic=True)) == 0
+  key = streams(2).dropout()
+  expected = plain(X, POS, dropout_key=key)
+  for layer in (one, plain):
+    assert error(layer(X, POS, rngs=streams(2)), expected) == 0
+    assert error(layer(X, POS, rngs=streams(2).dropout), expected) == 0
+    assert error(layer(X, POS, dropout_key=key), expected) == 0
+  assert not nnx.state(plain, nnx.RngState)
+  assert not nnx.state(make(keep_rngs=True), nnx.RngState)  # there is nothing to draw
+  with pytest.raises(
+    ValueError, match='but got neither; a stream dropout of rngs gives a key, too'
+  ):
+    plain(X, POS)
+  with pytest.raises(ValueError, match='drawn by dropout_key or by rngs, but got both'):
+    plain(X, POS, dropout_key=key, rngs=streams(2))
+  with pytest.raises(TypeError, match=r'rngs must be nnx\.Rngs or one of its streams, but got 3'):
+    plain(X, POS, rngs=3)
+  with pytest.raises(ValueError, match='rngs must have a stream dropout'):
+    plain(X, POS, rngs=nnx.Rngs(params=0))
+  with pytest.raises(ValueError, match='rngs must have a stream dropout'):
+    posjax.nnx.Attention(WIDTH, HEADS, dropout_rate=0.5, keep_rngs=True, rngs=nnx.Rngs(params=0))
