@@ -7,8 +7,9 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Int, Num
 
-from posjax.arguments import Share, Size, read
+from posjax.arguments import Share, read
 from posjax.attention import attend
+from posjax.attention.inputs import read_window
 from posjax.layers import arguments
 from posjax.layers.tokens import check_array
 from posjax.scheme import Ids, Params, Scheme, declares, merge, split
@@ -25,7 +26,7 @@ def attention_fn(
   q_segments: Int[Array, '...'] | None = None,
   k_segments: Int[Array, '...'] | None = None,
   causal: bool = False,
-  window: int | None = None,
+  window: int | tuple[int | None, int | None] | None = None,
   implementation: str | None = None,
   model_places: bool = False,
   frozen: bool | None = None,
@@ -56,7 +57,7 @@ def attention_fn(
     k_order: the same for the keys.
     q_segments: document of each query; 0 is padding.
     k_segments: the same for the keys.
-    causal: as in `attend`; Flax's own `is_causal` and `mask` are honoured besides.
+    causal: as in `attend`; Flax's own `is_causal`, `mask` and `bias` are honoured besides.
     window: as in `attend`.
     implementation: as in `attend`.
     model_places: whether the model calls the scheme's `ids` and `embed` before its first layer;
@@ -71,8 +72,8 @@ def attention_fn(
     TypeError: if the scheme is none, or a switch neither True nor False; and, when called, if the
       mask is not boolean (Flax makes masks of float32 unless given `dtype=bool`).
     ValueError: if the scheme prepares its sides, has `ids` or `embed` without `model_places=True`,
-      or has parameters to train without `frozen`; and, when called, for what cannot be honoured: a
-      bias, sown weights (`module`), a precision, einsums, a dtype other than the queries', dropout
+      or has parameters to train without `frozen`; and, when called, for what cannot be honoured:
+      sown weights (`module`), a precision, einsums, a dtype other than the queries', dropout
       broadcast over heads, or lengths other than the ids'.
 
   Example:
@@ -84,7 +85,7 @@ def attention_fn(
   """
   _check_scheme(scheme, causal, model_places)
   params = _frozen(scheme, params, frozen)
-  window = read(window, Size | None, 'The window')
+  read_window(window, causal)
   arguments.check_implementation(implementation)
   sides = _sides(q_pos, k_pos, q_order, k_order, q_segments, k_segments)
 
@@ -111,7 +112,6 @@ def attention_fn(
       is_causal=is_causal, deterministic=deterministic, broadcast_dropout=broadcast_dropout
     )
     _refuse(
-      bias=bias,
       precision=precision,
       module=module,
       qk_attn_weights_einsum=qk_attn_weights_einsum,
@@ -131,6 +131,7 @@ def attention_fn(
       params,
       **sides,
       mask=mask,
+      bias=bias,
       causal=causal or is_causal,
       window=window,
       dropout_rate=dropout_rate if dropping else 0.0,

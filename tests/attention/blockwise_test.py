@@ -57,20 +57,20 @@ class Case:
     return posjax.attend(q, k, v, self.scheme, params, implementation=implementation, **side)
 
   def answer(self, implementation, **options):
-    """The output, and the gradients of q, k, v, parameters and sinks."""
-    sinks = options.pop('sinks', None)
+    """The output, and the gradients of q, k, v, parameters, sinks and a bias."""
+    added = {name: options.pop(name, None) for name in ('sinks', 'bias')}
     arrays = {name: x for name, x in options.items() if isinstance(x, jax.Array)}
     rest = {name: x for name, x in options.items() if name not in arrays}
 
     def number(args, arrays):
-      *args, sinks = args
-      out = self.out(implementation, *args, sinks=sinks, **arrays, **rest).astype(jnp.float32)
+      *args, added = args
+      out = self.out(implementation, *args, **added, **arrays, **rest).astype(jnp.float32)
       return (out * self.cotangent).sum(), out
 
     asked = implementation, *sorted(rest.items())  # compiled once for all arrays of equal shapes
     if asked not in self.compiled:
       self.compiled[asked] = jax.jit(jax.grad(number, has_aux=True))
-    args = (self.q, self.k, self.v, self.params, sinks)
+    args = (self.q, self.k, self.v, self.params, added)
     grads, out = self.compiled[asked](args, arrays)
     return [out, *jax.tree.leaves(grads)]
 
@@ -116,6 +116,36 @@ def test_caps_and_sinks_with_their_gradients_are_the_references():
 @pytest.mark.parametrize('shape', [(21, 29), (2, 1, 21, 29), (2, 4, 21, 29), (1, 4, 21, 29)])
 def test_masks_are_the_references(shape):
   same(Case('alibi(learned=True)'), mask=jnp.asarray(DRAW.random(shape) > 0.6))
+
+
+def documents(*lengths):
+  segments = jnp.repeat(jnp.arange(1, 1 + len(lengths)), jnp.array(lengths))
+  return {'q_segments': segments[-21:], 'k_segments': segments}
+
+
+@pytest.mark.parametrize(
+  'pair', [(3, 1), by_hand((0, 6)), by_hand((None, 2)), by_hand((5, None)), by_hand((100, 100))]
+)
+def test_windows_of_two_ends_over_packed_documents_are_the_references(pair):
+  same(Case('t5(bidirectional=True)'), window=pair, **documents(12, 17))
+
+
+# A table by distance; logits by pairs; place 2 and a chain in which tiles call the bias.
+BIASED = [('t5', (2, 1, 21, 29), None), ('shaw(max_distance=4)', (1, 4, 1, 29), 2.0)]
+BIASED += [
+  by_hand('rope', (21, 29), None), by_hand('none', (2, 4, 21, 1), 2.0),
+  by_hand('cope', (4, 21, 29), None), by_hand('transformer_xl', (2, 4, 21, 29), None),
+  by_hand('alibi(learned=True)', (1, 1, 21, 29), None),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(('line', 'shape', 'cap'), BIASED)
+def test_a_bias_of_the_call_and_its_gradient_are_the_references(line, shape, cap):
+  bias = jnp.asarray(DRAW.normal(size=shape), jnp.float32)
+  case = Case(line)
+  same(case, causal=True, logit_cap=cap, bias=bias, sinks=jnp.array([1.0, -2.0, 0.0, 9.0]))
+  hidden = jnp.asarray(DRAW.random(shape) > 0.6).at[..., 3:5, :].set(True)
+  same(case, causal=True, logit_cap=cap, bias=jnp.where(hidden, -jnp.inf, bias))
 
 
 def test_rows_that_see_nothing_give_zeros_and_zero_gradients():
@@ -232,6 +262,18 @@ def test_no_array_is_as_large_as_all_pairs(line):
 
   traced = jax.make_jaxpr(jax.grad(number))((case.q, case.k, case.v, case.params))
   assert largest(traced.jaxpr) < 64 * 64 * HEADS
+
+
+def test_no_array_is_larger_than_the_bias_of_the_call():
+  case = Case('rope', 64, 64, batch=(2,))
+  bias = jnp.zeros((1, 1, 64, 64))
+
+  def number(args, bias):
+    return (case.out('blockwise', *args, bias=bias, causal=True) * case.cotangent).sum()
+
+  args = case.q, case.k, case.v, case.params
+  traced = jax.make_jaxpr(jax.grad(number, (0, 1)))(args, bias)
+  assert largest(traced.jaxpr) < 2 * bias.size
 
 
 def largest(jaxpr):
