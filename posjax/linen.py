@@ -22,7 +22,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Inexact, Int, Num
+from jaxtyping import Array, Bool, Float, Inexact, Int, Num
 
 from posjax.layers import arguments, parameters, projections
 from posjax.layers import layer as layers
@@ -265,7 +265,7 @@ class Attention(_Holder):
       scheme turns it, with one learned weight [D] for all heads; a `Norm` says more. None does
       nothing.
     causal: whether a token sees only what is not after it.
-    window: how many tokens back a token sees, itself included.
+    window: how many tokens back a token sees, itself included; or a pair, as in `attend`.
     logit_cap: cap * tanh(logits / cap) before the softmax.
     sinks: whether each head learns a logit that takes its share of the softmax.
     use_bias: whether the projections have biases.
@@ -306,7 +306,7 @@ class Attention(_Holder):
   value_dim: int | None = None
   qk_norm: str | Norm | None = None
   causal: bool = False
-  window: int | None = None
+  window: int | tuple[int | None, int | None] | None = None
   logit_cap: float | None = None
   sinks: bool = False
   use_bias: bool = False
@@ -376,6 +376,7 @@ class Attention(_Holder):
     kv_order: Num[Array, '...'] | None = None,
     past: Tokens | None = None,
     mask: Bool[Array, '...'] | None = None,
+    bias: Float[Array, '...'] | None = None,
     model_params: Params | None = None,
     dropout_key: PRNGKey | None = None,
     deterministic: bool | None = None,
@@ -395,6 +396,7 @@ class Attention(_Holder):
       keys_of(x_kv, kv_pos, kv_segments, kv_order),
       past,
       mask=mask,
+      bias=bias,
       sinks=self._sinks(),
       dropout_key=self._dropout_key(dropout_key, deterministic),
       return_weights=return_weights,
@@ -423,13 +425,15 @@ class Attention(_Holder):
     pos: Ids,
     *,
     segments: Int[Array, '...'] | None = None,
+    bias: Float[Array, '...'] | None = None,
     model_params: Params | None = None,
   ) -> tuple[Inexact[Array, 'B T M'], Cache]:
     """Appends T tokens to the cache, and attends from them; as in `posjax.nnx.Attention`."""
     layer = self._layer()
     params = parameters.merged(layer.scheme, self.own, self.shared, model_params)
     new = Tokens(x, pos, segments)
-    out, cache = layers.extend(layer, params, self._heads, new, cache, sinks=self._sinks())
+    rest = {'bias': bias, 'sinks': self._sinks()}
+    out, cache = layers.extend(layer, params, self._heads, new, cache, **rest)
     return self.out(out), cache
 
   def memorize(
@@ -456,14 +460,24 @@ class Attention(_Holder):
     segments: Int[Array, '...'] | None = None,
     order: Num[Array, '...'] | None = None,
     mask: Bool[Array, '...'] | None = None,
+    bias: Float[Array, '...'] | None = None,
     model_params: Params | None = None,
     return_weights: bool = False,
   ) -> Any:
     """Attends to what `memorize` returned; as in `posjax.nnx.Attention`."""
     layer = self._layer()
     params = parameters.merged(layer.scheme, self.own, self.shared, model_params)
-    new, rest = Tokens(x, pos, segments, order), {'mask': mask, 'return_weights': return_weights}
-    out = layers.read_memory(layer, params, self._queries, new, memory, sinks=self._sinks(), **rest)
+    out = layers.read_memory(
+      layer,
+      params,
+      self._queries,
+      Tokens(x, pos, segments, order),
+      memory,
+      mask=mask,
+      bias=bias,
+      sinks=self._sinks(),
+      return_weights=return_weights,
+    )
     return layers.projected(self.out, out)
 
   @nn.nowrap

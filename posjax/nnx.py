@@ -18,7 +18,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Inexact, Int, Num
+from jaxtyping import Array, Bool, Float, Inexact, Int, Num
 
 from posjax.arguments import shown
 from posjax.layers import arguments, parameters, projections
@@ -191,7 +191,7 @@ class Attention(nnx.Module):
       scheme turns it, with one learned weight [D] for all heads; a `Norm` says more. None does
       nothing.
     causal: whether a token sees only what is not after it.
-    window: how many tokens back a token sees, itself included.
+    window: how many tokens back a token sees, itself included; or a pair, as in `attend`.
     logit_cap: cap * tanh(logits / cap) before the softmax.
     sinks: whether each head learns a logit that takes its share of the softmax.
     use_bias: whether the projections have biases.
@@ -244,7 +244,7 @@ class Attention(nnx.Module):
     value_dim: int | None = None,
     qk_norm: str | Norm | None = None,
     causal: bool = False,
-    window: int | None = None,
+    window: int | tuple[int | None, int | None] | None = None,
     logit_cap: float | None = None,
     sinks: bool = False,
     use_bias: bool = False,
@@ -323,6 +323,7 @@ class Attention(nnx.Module):
     kv_order: Num[Array, '...'] | None = None,
     past: Tokens | None = None,
     mask: Bool[Array, '...'] | None = None,
+    bias: Float[Array, '...'] | None = None,
     model_params: Params | None = None,
     dropout_key: PRNGKey | None = None,
     rngs: nnx.Rngs | nnx.RngStream | None = None,
@@ -343,6 +344,7 @@ class Attention(nnx.Module):
       kv_order: the same for `x_kv`.
       past: inputs of this layer that come directly before `x`, see `posjax.layers.recurrence`.
       mask: as in `attend`; True may attend.
+      bias: as in `attend`, added to the logits.
       model_params: what the scheme shares between layers, instead of the layer's own.
       dropout_key: draws the dropout, where the layer has a dropout rate.
       rngs: streams of which `dropout` gives the key instead; by default the layer's own stream,
@@ -367,6 +369,7 @@ class Attention(nnx.Module):
       keys_of(x_kv, kv_pos, kv_segments, kv_order),
       past,
       mask=mask,
+      bias=bias,
       sinks=self._sinks(),
       dropout_key=self._dropout_key(dropout_key, rngs, deterministic),
       return_weights=return_weights,
@@ -414,6 +417,7 @@ class Attention(nnx.Module):
     pos: Ids,
     *,
     segments: Int[Array, '...'] | None = None,
+    bias: Float[Array, '...'] | None = None,
     model_params: Params | None = None,
   ) -> tuple[Inexact[Array, 'B T M'], Cache]:
     """Appends T tokens to the cache, and attends from them: prefill and decoding alike.
@@ -426,6 +430,8 @@ class Attention(nnx.Module):
       pos: their ids, after `scheme.ids`.
       segments: their documents; by default all in document 1. Padding, on the left of shorter
         rows say, is 0.
+      bias: as in a call, for these queries, with a column for each token of the stream, the first
+        one first: as many as the cache has slots, or, with a window, as many as there are tokens.
       model_params: as in a call.
 
     Returns:
@@ -437,7 +443,8 @@ class Attention(nnx.Module):
       TypeError: if ids would lose precision in the cache, or an argument is of another type.
     """
     new, params = Tokens(x, pos, segments), self._params(model_params)
-    out, cache = layers.extend(self.layer, params, self._heads, new, cache, sinks=self._sinks())
+    rest = {'bias': bias, 'sinks': self._sinks()}
+    out, cache = layers.extend(self.layer, params, self._heads, new, cache, **rest)
     return self.out(out), cache
 
   def memorize(
@@ -481,6 +488,7 @@ class Attention(nnx.Module):
     segments: Int[Array, '...'] | None = None,
     order: Num[Array, '...'] | None = None,
     mask: Bool[Array, '...'] | None = None,
+    bias: Float[Array, '...'] | None = None,
     model_params: Params | None = None,
     return_weights: bool = False,
   ) -> Any:
@@ -496,6 +504,7 @@ class Attention(nnx.Module):
       segments: its documents; by default all is document 1.
       order: as in a call.
       mask: as in a call.
+      bias: as in a call.
       model_params: as in a call.
       return_weights: as in a call.
 
@@ -519,6 +528,7 @@ class Attention(nnx.Module):
       Tokens(x, pos, segments, order),
       memory,
       mask=mask,
+      bias=bias,
       sinks=self._sinks(),
       return_weights=return_weights,
     )

@@ -43,7 +43,8 @@ def numbers(module, kind):
 
 
 def test_the_layer_is_attend_between_projections(x):
-  one = layer(TABLES, use_bias=True, sinks=True, logit_cap=2.0, window=3, scale=0.3)
+  one = layer(TABLES, use_bias=True, sinks=True, logit_cap=2.0, window=(2, 0), scale=0.3)
+  bias = jax.random.normal(jax.random.key(5), (4, LENGTH, LENGTH))
   one.sinks[...] = jnp.array([1.0, -1.0, 0.5, 3.0])
   params = {name: variable[...] for name, variable in one.scheme_params.items()}
 
@@ -52,11 +53,11 @@ def test_the_layer_is_attend_between_projections(x):
     q, k, v = (jnp.einsum('btm,mhd->bthd', x, side.kernel[...]) for side in sides)
     out = posjax.attend(
       q, k, v, TABLES, params, q_pos=POS, k_pos=POS, causal=True, sinks=one.sinks[...],
-      logit_cap=2.0, window=3, scale=0.3,
+      logit_cap=2.0, window=3, scale=0.3, bias=bias,
     )  # fmt: skip
     return jnp.einsum('bthd,hdm->btm', out, one.out.kernel[...])
 
-  assert error(run(one, x, POS), jax.jit(expected)(x)) < TOLERANCE
+  assert error(run(one, x, POS, bias=bias), jax.jit(expected)(x)) < TOLERANCE
 
 
 def test_cross_attention_is_attend_with_two_sides(x):

@@ -32,7 +32,8 @@ def attend_and_weigh(
   allowed = masks.visible(q, k, rules, x.mask)
   by_distance = places.bias(scheme.bias, params, q.pos, k.pos) if scheme.bias else None  # place 3
   logits = places.content(q, k, rules)
-  logits = places.final_logits(scheme, params, logits, q, k, rules, allowed, by_distance)  # place 3
+  biases = by_distance, x.bias
+  logits = places.final_logits(scheme, params, logits, q, k, rules, allowed, *biases)  # place 3
   weights = jnp.where(allowed, _softmax(logits, x.sinks), 0)
   left = weights
   if rules.dropout_rate:

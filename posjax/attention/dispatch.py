@@ -36,8 +36,9 @@ def attend(
   q_segments: Int[Array, '...'] | None = None,
   k_segments: Int[Array, '...'] | None = None,
   mask: Bool[Array, '...'] | None = None,
+  bias: Float[Array, '...'] | None = None,
   causal: bool = False,
-  window: int | None = None,
+  window: int | tuple[int | None, int | None] | None = None,
   logit_cap: float | None = None,
   sinks: Float[Array, ' H'] | None = None,
   scale: float | None = None,
@@ -52,9 +53,9 @@ def attend(
   Places 0 and 1 act before q, k and v exist: the model calls `scheme.ids` and `scheme.embed`. For a
   scheme that has no other place, as `sinusoidal`, this is attention without positions.
 
-  softmax(cap(logits(scale * query(q) . key(k)) + bias)) v + values, in float32: `query`, `key`,
-  `logits`, `bias` and `values` are the scheme's. A logit of -inf hides its pair, whatever the cap;
-  all finite logits keep their order.
+  softmax(cap(logits(scale * query(q) . key(k)) + scheme.bias) + bias) v + values, in float32:
+  `query`, `key`, `logits` and `values` are the scheme's, too. A logit of -inf hides its pair,
+  whatever the cap; all finite logits keep their order.
 
   Arrays are those of JAX or NumPy. Ids, orders and segments may lack the batch axes: they then hold
   for every row. Where an axis of the batch, of queries or of keys has no entries, the result is
@@ -80,9 +81,15 @@ def attend(
       which sees nothing and is not seen.
     k_segments: the same for the keys.
     mask: [*B, H, T, S] or [T, S], where each axis may be 1 instead; True may attend.
+    bias: what is added to the logits as it is, unscaled, after all that the scheme adds and after
+      the cap: what is far below zero then hides its pair under a cap, too. It must broadcast to
+      [*B, H, T, S], and have the last two axes. It has a gradient, of its own shape. -inf hides a
+      pair, but not what the key and the value hold, where that is NaN: `mask` does.
     causal: whether a query sees only keys whose order is not above its own.
-    window: how many tokens back a query sees, itself included; and, unless causal, forward.
-    logit_cap: bounds what enters the softmax: cap * tanh(logits / cap).
+    window: how many tokens back a query sees, itself included; and, unless causal, forward. Or a
+      pair (left, right): how many tokens before and how many after itself it sees, each None for
+      all of them; w is (w - 1, w - 1). Where `causal` is set, right is 0 or None.
+    logit_cap: bounds the logits: cap * tanh(logits / cap).
     sinks: one logit per head that takes its share of the softmax and gives no value.
     scale: factor of q . k; by default 1/sqrt(D) of the incoming width. What a scheme adds to it
       at `logits` (`shaw`), or puts in its place (`xpos`), has a factor of its own. 'dense' alone
@@ -117,10 +124,11 @@ def attend(
     (1, 3, 2, 4)
   """
   scheme = inputs.read_scheme(scheme)
-  q, k, v, q_pos, k_pos, q_order, k_order, q_segments, k_segments, mask, sinks = inputs.arrays(
+  q, k, v, q_pos, k_pos, q_order, k_order, q_segments, k_segments = inputs.arrays(
     q=q, k=k, v=v, q_pos=q_pos, k_pos=k_pos, q_order=q_order, k_order=k_order,
-    q_segments=q_segments, k_segments=k_segments, mask=mask, sinks=sinks,
+    q_segments=q_segments, k_segments=k_segments,
   )  # fmt: skip
+  mask, bias, sinks = inputs.arrays(mask=mask, bias=bias, sinks=sinks)
   inputs.check_present(q=q, k=k, v=v, q_pos=q_pos, k_pos=k_pos)
   inputs.check_layout(q, k, q_pos, k_pos, scheme.axes)
   inputs.check_heads(q, k, v)
@@ -140,6 +148,7 @@ def attend(
     check_key('dropout_key', dropout_key)
   compute = _implementation(implementation, rules, q, k, return_weights)
   mask = None if mask is None else inputs.make_mask(mask, q, k)
+  bias = None if bias is None else inputs.make_bias(bias, q, k)
   q_shown, k_shown = padding.shown(mask)
   q_rest, k_rest = (q_pos, q_at, q_order, q_segments), (k_pos, k_at, k_order, k_segments)
   q_side = inputs.make_side('q', q, scheme, scheme.query, params, *q_rest, q_shown)
@@ -152,7 +161,7 @@ def attend(
   padded = q_segments is not None or mask is not None
   if padded and (mask is not None or not zero_padding):
     flat_v = padding.blanked(flat_v, k_side.segments)
-  x = Operands(params, q_side, k_side, flat_v, mask, sinks, dropout_key)
+  x = Operands(params, q_side, k_side, flat_v, mask, sinks, dropout_key, bias)
   out, weights = compute(scheme, rules, x) if return_weights else (compute(scheme, rules, x), None)
   out = padding.blanked(out, q_side.segments) if padded else out
   out = out.reshape(*q.shape[:-1], v.shape[-1]).astype(v.dtype)

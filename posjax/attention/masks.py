@@ -41,10 +41,11 @@ def within_reach(q_order: Array, k_order: Array, rules: Rules, allowed: Array) -
   """
   if rules.causal:
     allowed = allowed & (q_order >= k_order)
-  if rules.window is not None:
-    allowed = allowed & is_below(q_order, k_order, rules.window)
-    if not rules.causal:
-      allowed = allowed & is_below(k_order, q_order, rules.window)
+  left, right = rules.window or (None, None)
+  if left is not None:
+    allowed = allowed & is_below(q_order, k_order, left + 1)
+  if right is not None:
+    allowed = allowed & is_below(k_order, q_order, right + 1)
   return allowed
 
 

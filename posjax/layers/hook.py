@@ -9,8 +9,9 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Int, Num
 
-from posjax.arguments import Share, Size, read, shown
+from posjax.arguments import Share, read, shown
 from posjax.attention import attend
+from posjax.attention.inputs import read_window
 from posjax.layers import arguments
 from posjax.layers.tokens import check_array, check_ids
 from posjax.scheme import Ids, Params, Scheme, declares, merge, split
@@ -29,7 +30,7 @@ def attention_fn(
   q_segments: Int[Array, '...'] | None = None,
   k_segments: Int[Array, '...'] | None = None,
   causal: bool = False,
-  window: int | None = None,
+  window: int | tuple[int | None, int | None] | None = None,
   implementation: str | None = None,
   model_places: bool = False,
   frozen: bool | None = None,
@@ -60,7 +61,7 @@ def attention_fn(
     k_order: the same for the keys.
     q_segments: document of each query; 0 is padding.
     k_segments: the same for the keys.
-    causal: as in `attend`; Flax's own `is_causal` and `mask` are honoured besides.
+    causal: as in `attend`; Flax's own `is_causal`, `mask` and `bias` are honoured besides.
     window: as in `attend`.
     implementation: as in `attend`.
     model_places: whether the model calls the scheme's `ids` and `embed` before its first layer;
@@ -74,9 +75,9 @@ def attention_fn(
   Raises:
     TypeError: if the scheme is none, or a switch neither True nor False.
     ValueError: if the scheme prepares its sides, has `ids` or `embed` without `model_places=True`,
-      or has parameters to train without `frozen`; and, when called, for what cannot be honoured: a
-      bias, einsums, a dtype other than the queries', two precisions, a mask of other numbers than 0
-      and 1, or lengths other than the ids'.
+      or has parameters to train without `frozen`; and, when called, for what cannot be honoured:
+      einsums, a dtype other than the queries', two precisions, a mask of other numbers than 0 and
+      1, or lengths other than the ids'.
 
   Example:
     >>> import jax, posjax
@@ -87,7 +88,7 @@ def attention_fn(
   """
   check_hooked(scheme, causal, model_places)
   params = _frozen(scheme, params, frozen)
-  window = read(window, Size | None, 'The window')
+  read_window(window, causal)
   arguments.check_implementation(implementation)
   sides = _sides(q_pos, k_pos, q_order, k_order, q_segments, k_segments)
 
@@ -112,7 +113,6 @@ def attention_fn(
     arguments.check_switches(is_causal=is_causal)
     rate = _dropout_rate(dropout_rate, deterministic)
     _refuse(
-      bias=bias,
       qk_attn_weights_einsum=qk_attn_weights_einsum,
       attn_weights_value_einsum=attn_weights_value_einsum,
     )
@@ -126,6 +126,7 @@ def attention_fn(
         params,
         **sides,
         mask=_mask(mask),
+        bias=bias,
         causal=causal or is_causal,
         window=window,
         dropout_rate=rate,

@@ -9,7 +9,7 @@ from jaxtyping import Array, Bool, Float, Inexact
 
 from posjax.arguments import Positive, Share, Size, read
 from posjax.attention import attend
-from posjax.attention.inputs import check_order
+from posjax.attention.inputs import Window, check_order, read_window
 from posjax.attention.padding import blanked
 from posjax.attention.parameters import Trusted, check
 from posjax.layers import arguments
@@ -23,6 +23,7 @@ from posjax.layers.tokens import (
   Heads,
   Tokens,
   by_row,
+  check_array,
   check_keys,
   check_mask,
   check_tokens,
@@ -38,7 +39,7 @@ class Layer(NamedTuple):
   dims: Dims
   value_dim: int
   causal: bool
-  window: int | None
+  window: Window | None
   logit_cap: float | None
   dropout_rate: float
   scale: float | None
@@ -52,7 +53,7 @@ def make(
   head_dim: int | None,
   num_kv_heads: int | None,
   causal: bool,
-  window: int | None,
+  window: int | tuple[int | None, int | None] | None,
   logit_cap: float | None,
   dropout_rate: float,
   scale: float | None,
@@ -73,7 +74,7 @@ def make(
   value_dim = _value_dim(scheme, dims, value_dim)
   arguments.check_switches(causal=causal, model_places=model_places)
   arguments.check_places(scheme, model_places)
-  window = read(window, Size | None, 'The window')
+  window = read_window(window, causal)
   logit_cap = read(logit_cap, Positive | None, 'The logit cap')
   dropout_rate = read(dropout_rate, Share, 'The dropout rate')
   scale = read(scale, float | None, 'The scale')
@@ -122,6 +123,7 @@ def call(
   past: Tokens | None = None,
   *,
   mask: Bool[Array, '...'] | None = None,
+  bias: Float[Array, '...'] | None = None,
   sinks: Float[Array, ' H'] | None = None,
   dropout_key: PRNGKey | None = None,
   return_weights: bool = False,
@@ -136,13 +138,14 @@ def call(
     keys: those that they attend to, in cross-attention; None: themselves.
     past: remembered tokens directly before the queries, see `recurrence.joined`; None: none.
     mask: as in `attend`.
+    bias: as in `attend`.
     sinks: as in `attend`.
     dropout_key: draws the dropout; None drops nothing.
     return_weights: as in `attend`.
   """
   check_input(layer, queries, keys)
   check_mask(mask)
-  rest = {'mask': mask, 'sinks': sinks, 'dropout_key': dropout_key}
+  rest = {'mask': mask, 'bias': bias, 'sinks': sinks, 'dropout_key': dropout_key}
   rest['return_weights'] = return_weights
   queries = without_padding(queries)
   keys = None if keys is None else without_padding(keys)
@@ -214,6 +217,7 @@ def attend_prepared(
   queries: Tokens,
   keys: Tokens | Cache,
   mask: Bool[Array, '...'] | None = None,
+  bias: Float[Array, '...'] | None = None,
   sinks: Float[Array, ' H'] | None = None,
   dropout_key: PRNGKey | None = None,
   return_weights: bool = False,
@@ -234,6 +238,7 @@ def attend_prepared(
     q_segments=queries.segments,
     k_segments=keys.segments,
     mask=mask,
+    bias=bias,
     causal=layer.causal,
     window=layer.window,
     logit_cap=layer.logit_cap,
@@ -263,14 +268,15 @@ def init_cache(
   """
   _check_causal(layer)
   batch = read(batch, Size, 'batch')
-  capacity = layer.window if capacity is None else capacity
+  window = _ring(layer)
+  capacity = window if capacity is None else capacity
   if capacity is None:
     raise ValueError('A cache without a window needs a capacity, the tokens in all, but got none.')
   capacity = read(capacity, Size, 'capacity')
   arguments.check_dtype('dtype', dtype)
   arguments.check_ids_dtype(pos_dtype)
   arguments.check_ids_per_token(layer.scheme, axes)
-  caches.check_window(capacity, layer.window)
+  caches.check_window(capacity, window)
   return caches.empty(
     layer.scheme,
     layer.dims,
@@ -290,9 +296,20 @@ def extend(
   new: Tokens,
   cache: Cache,
   *,
+  bias: Float[Array, '...'] | None = None,
   sinks: Float[Array, ' H'] | None = None,
 ) -> tuple[Inexact[Array, 'B T H E'], Cache]:
   """Appends the tokens, each of which then looks at what came before it.
+
+  Args:
+    layer: of `make`.
+    params: the scheme's parameters.
+    project: (input of the queries, input of the keys) -> their projections.
+    new: the tokens.
+    cache: those before.
+    bias: as in `attend`, [*B, H, T, N], with a column for each token of the stream; without a
+      window, N is the cache's capacity.
+    sinks: as in `attend`.
 
   Raises:
     TypeError: if the cache is none, or an array is of another type.
@@ -318,11 +335,28 @@ def extend(
   layer, heads = _position(layer, params, heads, new)
   brought = heads.k, heads.v, new.at, new.pos, segments
   sorted_slots = 'S' in layer.scheme.whole
-  seen, stored = caches.append(cache, *brought, window=layer.window, sorted_slots=sorted_slots)
-  out = attend_prepared(layer, params, Heads(heads.q, seen.k, seen.v), new, seen, sinks=sinks)
+  window = _ring(layer)
+  seen, stored = caches.append(cache, *brought, window=window, sorted_slots=sorted_slots)
+  rest = {'bias': _bias_of_slots(bias, seen, window), 'sinks': sinks}
+  out = attend_prepared(layer, params, Heads(heads.q, seen.k, seen.v), new, seen, **rest)
   if layer.window is None:  # dynamic_update_slice clamps its index, silently
     out = jnp.where(stored.length > cache.k.shape[1], jnp.nan, out)
   return out.astype(heads.v.dtype), stored
+
+
+def _ring(layer: Layer) -> int | None:
+  """How many tokens a query of a causal layer sees, itself included; None without a window."""
+  return None if layer.window is None or layer.window.left is None else layer.window.left + 1
+
+
+def _bias_of_slots(bias: Any, seen: Cache, window: int | None) -> Any:
+  """The columns of the tokens that a cache shows; NaN for a token that the bias does not know."""
+  if bias is None:
+    return None
+  check_array('bias', bias)
+  if window is None or jnp.ndim(bias) < 1 or bias.shape[-1] == 1:  # slot n holds token n
+    return bias
+  return jnp.take(bias, seen.order[0], axis=-1, mode='fill', fill_value=jnp.nan)
 
 
 def _position(layer: Layer, params: Params, heads: Heads, new: Tokens) -> tuple[Layer, Heads]:
@@ -379,6 +413,7 @@ def read_memory(
   memory: Cache,
   *,
   mask: Bool[Array, '...'] | None = None,
+  bias: Float[Array, '...'] | None = None,
   sinks: Float[Array, ' H'] | None = None,
   return_weights: bool = False,
 ) -> Any:
@@ -391,6 +426,7 @@ def read_memory(
     queries: the tokens that attend.
     memory: of `memorize`.
     mask: as in `attend`.
+    bias: as in `attend`.
     sinks: as in `attend`.
     return_weights: as in `attend`.
 
@@ -410,7 +446,7 @@ def read_memory(
     at = queries.pos if queries.at is None else queries.at
     q, layer = layer.scheme.query(params, q, at), _after_place_2(layer)
   heads = Heads(q, memory.k, memory.v)
-  rest = {'mask': mask, 'sinks': sinks, 'return_weights': return_weights}
+  rest = {'mask': mask, 'bias': bias, 'sinks': sinks, 'return_weights': return_weights}
   return attend_prepared(layer, params, heads, queries, memory, **rest)
 
 

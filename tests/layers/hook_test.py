@@ -82,10 +82,29 @@ def test_causality_by_flag_argument_and_mask_is_the_same(x):
   assert error(linen_module(hook()).apply(variables, x, mask=mask), expected) < TOLERANCE
 
 
+def test_a_bias_that_flax_hands_over_is_added_with_its_gradient(x):
+  module = nnx_module(hook())
+  heads, bias = (module.query(x), module.key(x), module.value(x)), POS[:, None] % 3 - CAUSAL / 2
+  number = lambda bias: jnp.square(hook()(*heads, bias=bias[None, None])).sum()
+  direct = lambda bias: jnp.square(
+    posjax.attend(*heads, SCHEME, PARAMS, q_pos=POS, k_pos=POS, bias=bias)
+  ).sum()
+  found, expected = (jax.value_and_grad(f)(bias) for f in (number, direct))
+  assert error(found[0], expected[0]) < TOLERANCE
+  assert error(found[1], expected[1]) < TOLERANCE
+  assert abs(expected[1]).max() > 0.01
+
+
 def test_windows_and_segments_are_those_of_attend(x):
   segments = jnp.array([1, 1, 2, 2, 2])
   expected = reference(x, window=2, q_segments=segments, k_segments=segments)
   assert error(nnx_module(hook(window=2, q_segments=segments))(x), expected) < TOLERANCE
+  expected = reference(x, window=(0, 2))
+  assert error(nnx_module(hook(window=(0, 2)))(x), expected) < TOLERANCE
+  with pytest.raises(ValueError, match='right of the window must be 0 or None, but got 2'):
+    hook(window=(0, 2), causal=True)
+  with pytest.raises(ValueError, match='right of the window must be 0 or None, but got 2'):
+    nnx_module(hook(window=(0, 2)))(x, is_causal=True)
 
 
 def test_cross_attention_has_ids_of_its_own_for_the_keys(x):
@@ -237,8 +256,6 @@ def test_what_a_hook_cannot_see_is_refused():
 def test_what_flax_asks_for_and_attend_does_not_do_is_refused(x):
   module = nnx_module(hook())
   q = module.query(x)
-  with pytest.raises(ValueError, match='cannot honour bias; leave it out'):
-    hook()(q, q, q, bias=jnp.zeros((1, 1, LENGTH, LENGTH)))
   with pytest.raises(ValueError, match=r'computes in float32, but got dtype=.*bfloat16'):
     hook()(q, q, q, dtype=jnp.bfloat16)
   cls = {'qk_attn_weights_einsum_cls': lambda: jnp.einsum}
