@@ -13,7 +13,9 @@ from posjax.scheme import At, Relative, Scheme, Tiled, check_is_scheme, declares
 
 
 def chain(*schemes: Scheme) -> Scheme:
-  """Composes schemes: ids, embed, query, key and logits in order; bias and values summed.
+  """Composes schemes: most places in order, `output` in reverse; bias and values are summed.
+
+  What the last member does to the values last, its `output` is the first to undo.
 
   Associative, with identity `Scheme()`. Parameters, and `at` where a member prepares its own,
   become tuples with one entry per member.
@@ -85,10 +87,11 @@ def _chain_prepare(parts):
   return prepare
 
 
-def _chain_turn(field: str):
+def _chain_turn(field: str, reverse: bool = False):
   def chained(parts):
     def turn(params, x, at):
-      for part, p, one in zip(parts, params, _each(parts, at), strict=True):
+      members = list(zip(parts, params, _each(parts, at), strict=True))
+      for part, p, one in reversed(members) if reverse else members:
         x = getattr(part, field)(p, x, one)
       return x
 
@@ -171,8 +174,10 @@ _CHAINED: dict[str, Callable[[tuple[Scheme, ...]], Any]] = {
   'prepare': _chain_prepare,
   'query': _chain_turn('query'),
   'key': _chain_turn('key'),
+  'value': _chain_turn('value'),
   'logits': _chain_logits,
   'bias': _chain_bias,
+  'output': _chain_turn('output', reverse=True),
   'values': _chain_values,
   'tiled': _chain_tiled,
 }

@@ -118,10 +118,15 @@ class PrepareFn(Protocol):
 
 
 class TurnFn(Protocol):
-  """Place 2: turns, scales or widens each query, or each key, by where it stands."""
+  """Turns, scales or widens each vector of each head, by where its token stands.
+
+  At place 2, these are queries (`query`) and keys (`key`). `attend` scales their product by the
+  incoming 1/sqrt(D). At place 4, they are the values before they are summed (`value`), by where
+  their keys stand, and the sum of each query (`output`), by where the query stands.
+  """
 
   def __call__(self, params: Params, x: Num[Array, 'B T H D'], at: At) -> Num[Array, 'B T H Wider']:
-    """Returns the placed heads. `attend` scales their product by the incoming 1/sqrt(D)."""
+    """Returns the placed heads. `output` must return zeros for zeros."""
     ...
 
 
@@ -150,7 +155,7 @@ class BiasFn(Protocol):
 
 
 class ValuesFn(Protocol):
-  """Place 4: what the positions add to the output. Linear in `weights`."""
+  """Place 4: what the positions add to the output, after `output`. Linear in `weights`."""
 
   def __call__(
     self, params: Params, weights: Float[Array, 'B H T S'], q_at: At, k_at: At
@@ -245,9 +250,14 @@ class Scheme(NamedTuple):
     prepare: `(params, x, pos, last) -> (params, at)`, once per attention call.
     query: place 2, `(params, q, at) -> q`, possibly wider.
     key: place 2, `(params, k, at) -> k`, possibly wider.
+    value: place 4, `(params, v, at) -> v`, possibly wider, before the weights sum the values. v may
+      be of another width than q and k.
     logits: place 3, `(params, logits, q, k, q_at, k_at) -> logits`.
     bias: place 3, `(params, distance[...]) -> [H, ...]`; None adds nothing.
-    values: place 4, `(params, weights, q_at, k_at) -> [B, T, H, D]`; None adds nothing.
+    output: place 4, `(params, sum, at) -> sum`, possibly of another width: the weighted sum of the
+      values, by where the query stands.
+    values: place 4, `(params, weights, q_at, k_at) -> [B, T, H, D]`, added to the output; None adds
+      nothing.
     tiled: faster ways to compute places 2 to 4 in tiles, see `Tiled`; they add nothing.
     axes: ids per token: 0 any, 1 for [B, T], n for [B, T, n].
     whole: letters of the axes that may not be cut, since `logits` or `values` mix what lies along
@@ -264,8 +274,10 @@ class Scheme(NamedTuple):
   prepare: PrepareFn = _plain
   query: TurnFn = _unchanged
   key: TurnFn = _unchanged
+  value: TurnFn = _unchanged
   logits: LogitsFn = _same
   bias: BiasFn | None = None
+  output: TurnFn = _unchanged
   values: ValuesFn | None = None
   tiled: Tiled = Tiled()
   axes: int = 0
@@ -274,7 +286,7 @@ class Scheme(NamedTuple):
   parts: tuple['Scheme', ...] = ()
 
 
-_PLACES = ('ids', 'embed', 'query', 'key', 'logits', 'bias', 'values')
+_PLACES = ('ids', 'embed', 'query', 'key', 'value', 'logits', 'bias', 'output', 'values')
 
 
 def check_is_scheme(scheme: Any) -> None:
@@ -317,7 +329,9 @@ def declares(scheme: Scheme, field: str) -> bool:
 
 
 def places(scheme: Scheme) -> tuple[str, ...]:
-  """The places that `scheme` uses, in order: of ids, embed, query, key, logits, bias, values.
+  """The fields for places that `scheme` uses, in the order in which they act.
+
+  They are some of ids, embed, query, key, value, logits, bias, output, values.
 
   Example:
     >>> places(Scheme(bias=lambda params, distance: -abs(distance)[None]))
@@ -337,6 +351,11 @@ def without_place_2(scheme: Scheme) -> Scheme:
   """The scheme for queries and keys that place 2 has turned already."""
   tiled = scheme.tiled._replace(relative=None)
   return scheme._replace(query=_unchanged, key=_unchanged, tiled=tiled)
+
+
+def without_value(scheme: Scheme) -> Scheme:
+  """The scheme for values on which its `value` has acted already."""
+  return scheme._replace(value=_unchanged)
 
 
 def init(scheme: Scheme, key: PRNGKey, dims: Dims) -> Params:
