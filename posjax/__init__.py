@@ -24,6 +24,7 @@ from posjax.scheme import Scheme as Scheme
 from posjax.scheme import init as init
 from posjax.scheme import merge as merge
 from posjax.scheme import places as places
+from posjax.scheme import prepare as prepare
 from posjax.scheme import split as split
 
 __version__ = '0.1.0'

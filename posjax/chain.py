@@ -41,7 +41,11 @@ def chain(*schemes: Scheme) -> Scheme:
   used = [f for f in _CHAINED if f.startswith('init') or any(declares(p, f) for p in parts)]
   fields = {field: _CHAINED[field](parts) for field in used}
   whole = ''.join(sorted({letter for p in parts for letter in p.whole}))
-  return Scheme(**fields, axes=max(axes, default=0), whole=whole, parts=parts)
+  documents = any(p.documents for p in parts)
+  if documents:
+    fields['prepare'] = _chain_prepare_documents(parts)
+  axes_of_all = max(axes, default=0)
+  return Scheme(**fields, axes=axes_of_all, whole=whole, documents=documents, parts=parts)
 
 
 def _each(parts: tuple[Scheme, ...], at: At) -> tuple[At, ...]:
@@ -79,12 +83,20 @@ def _chain_embed(parts):
 
 
 def _chain_prepare(parts):
-  def prepare(params, x, pos, last):
-    lasts = (None,) * len(parts) if last is None else last
-    both = [part.prepare(p, x, pos, one) for part, p, one in zip(parts, params, lasts, strict=True)]
-    return tuple(p for p, _ in both), tuple(at for _, at in both)
+  return lambda params, x, pos, last: _prepare_each(parts, params, x, pos, last, ())
 
-  return prepare
+
+def _chain_prepare_documents(parts):
+  return lambda params, x, pos, last, starts: _prepare_each(parts, params, x, pos, last, (starts,))
+
+
+def _prepare_each(parts, params, x, pos, last, starts):
+  lasts = (None,) * len(parts) if last is None else last
+  both = [
+    part.prepare(p, x, pos, one, *starts[: part.documents])
+    for part, p, one in zip(parts, params, lasts, strict=True)
+  ]
+  return tuple(p for p, _ in both), tuple(at for _, at in both)
 
 
 def _chain_turn(field: str, reverse: bool = False):

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, Protocol
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Int, Num, Shaped
+from jaxtyping import Array, Bool, Float, Int, Num, Shaped
 
 from posjax.arguments import Size, Whole, read, shown
 
@@ -113,6 +113,29 @@ class PrepareFn(Protocol):
 
     `last` is the `at` of the token before the first, without its token axis ([B, ...]). At the
     start of a stream it is None, or all zeros (an empty cache): a scheme treats them alike.
+    """
+    ...
+
+
+class PrepareDocumentsFn(Protocol):
+  """`prepare` of a scheme with `documents`: it also sees where documents begin.
+
+  It is for what mixes neighbouring tokens, such as short convolutions: in a packed row, the last
+  tokens of one document stand beside the first ones of the next.
+  """
+
+  def __call__(
+    self,
+    params: Params,
+    x: Num[Array, 'B T M'],
+    pos: Ids,
+    last: At | None,
+    starts: Bool[Array, 'B T'],
+  ) -> tuple[Params, At]:
+    """As `PrepareFn`. `starts` is True for the first token of each document.
+
+    The first token of x, too, is one unless it is in the document of the token of `last`. Padding
+    is no document: the token after it begins one.
     """
     ...
 
@@ -263,6 +286,8 @@ class Scheme(NamedTuple):
     whole: letters of the axes that may not be cut, since `logits` or `values` mix what lies along
       them: 'S' keys, 'H' heads. With 'S', the logits that `logits` receives are masked already,
       with the keys in token order.
+    documents: whether `prepare` sees where documents begin, as its fifth argument: see
+      `PrepareDocumentsFn`. Call it by `posjax.prepare`, which serves both kinds.
     fixed: names of the parameters that are constants: stored, never trained nor decayed.
     parts: the members of a chain, flat; empty otherwise.
   """
@@ -271,7 +296,7 @@ class Scheme(NamedTuple):
   init_model: InitFn = _none
   embed: EmbedFn = _embed_unchanged
   init: InitFn = _none
-  prepare: PrepareFn = _plain
+  prepare: PrepareFn | PrepareDocumentsFn = _plain
   query: TurnFn = _unchanged
   key: TurnFn = _unchanged
   value: TurnFn = _unchanged
@@ -282,6 +307,7 @@ class Scheme(NamedTuple):
   tiled: Tiled = Tiled()
   axes: int = 0
   whole: str = ''
+  documents: bool = False
   fixed: tuple[str, ...] = ()
   parts: tuple['Scheme', ...] = ()
 
@@ -378,6 +404,49 @@ def init(scheme: Scheme, key: PRNGKey, dims: Dims) -> Params:
     raise TypeError(f'The sizes of a model must be a posjax.Dims, but got {shown(dims)}.')
   model_key, layer_key = jax.random.split(key)
   return merge(scheme.init_model(model_key, dims), scheme.init(layer_key, dims))
+
+
+def prepare(
+  scheme: Scheme,
+  params: Params,
+  x: Num[Array, 'B T M'],
+  pos: Ids,
+  last: At | None = None,
+  *,
+  segments: Int[Array, 'B T'] | None = None,
+  last_segment: Int[Array, ' B'] | None = None,
+) -> tuple[Params, At]:
+  """Calls the scheme's `prepare`, and tells it where documents begin if it wants to know.
+
+  Layers do this by themselves; it is for those who call `attend`.
+
+  Args:
+    scheme: any scheme.
+    params: its parameters.
+    x: the input of the layer.
+    pos: ids.
+    last: the `at` of the token before the first, [B, ...]; None at the start of a stream.
+    segments: document of each token; 0 is padding. None: all are in one.
+    last_segment: document of the token of `last`, 0 where there is none. None: that of the first
+      token, if there is a `last`.
+
+  Returns:
+    `(params, at)`, for `attend`.
+
+  Example:
+    >>> params, at = prepare(Scheme(), {}, jnp.ones((1, 2, 4)), jnp.array([[0, 1]]))
+    >>> at.tolist()
+    [[0, 1]]
+  """
+  own: Any = scheme.prepare  # of either kind, as `documents` says
+  if not scheme.documents:
+    return own(params, x, pos, last)
+  if segments is None:
+    segments = jnp.ones(x.shape[:2], jnp.int32)
+  if last_segment is None:
+    last_segment = jnp.zeros_like(segments[:, 0]) if last is None else segments[:, 0]
+  before = jnp.concatenate([last_segment[:, None], segments[:, :-1]], axis=1)
+  return own(params, x, pos, last, segments != before)
 
 
 def merge(model: Params, layer: Params) -> Params:

@@ -201,7 +201,7 @@ def sides(scheme, params, given, key=None, last=None):
   """q, k, v, the prepared parameters and the stream of one layer."""
   pos = scheme.ids(given.pos, key)
   x = scheme.embed(params, given.x, given.tokens, pos)
-  ready, at = scheme.prepare(params, x, pos, last)
+  ready, at = posjax.prepare(scheme, params, x, pos, last, segments=given.segments)
   weights = projections(x.real.dtype)
   q, k, v = (jnp.einsum('btm,mhd->bthd', x, w.astype(x.dtype)) for w in weights)
   return q, k, v, ready, Stream(pos, at, given.order, given.segments)
@@ -951,7 +951,7 @@ def test_nnx_and_linen_give_what_attend_gives(name):
   @jax.jit
   def expected():
     q, k, v = (jnp.einsum('btm,mhd->bthd', given.x, weights[name]) for name in names)
-    ready, at = scheme.prepare(params, given.x, pos, None)
+    ready, at = posjax.prepare(scheme, params, given.x, pos, segments=given.segments)
     stream = Stream(pos, at, given.order, given.segments)
     out = attend(scheme, ready, q, k, v, stream, stream)
     return jnp.einsum('bthd,hdm->btm', out, weights['out'])
@@ -1015,9 +1015,11 @@ def test_float32_stays_float32(name):
 def test_an_empty_state_is_no_state(name):
   scheme = subject(name).scheme
   params, given = parameters(scheme), inputs(scheme)
-  _, at = scheme.prepare(params, given.x, given.pos, None)
+  prepare = functools.partial(posjax.prepare, scheme, params, given.x, given.pos)
+  _, at = prepare(segments=given.segments)
   empty = jax.tree.map(lambda leaf: jnp.zeros_like(leaf[:, 0]), at)
-  _, again = scheme.prepare(params, given.x, given.pos, empty)
+  nothing = jnp.zeros(BATCH, jnp.int32)
+  _, again = prepare(empty, segments=given.segments, last_segment=nothing)
   jax.tree.map(np.testing.assert_array_equal, at, again)
 
 

@@ -19,7 +19,7 @@ import numpy as np
 from jaxtyping import Array, Inexact, Int, Num
 
 from posjax.attention.padding import blanked
-from posjax.scheme import At, Dims, Ids, Params, Scheme, declares, init
+from posjax.scheme import At, Dims, Ids, Params, Scheme, declares, init, prepare
 
 
 class Cache(NamedTuple):
@@ -95,7 +95,7 @@ def _empty_heads_and_at(
   """Zeros in the form of the results of `positioned`, `value` and `prepare`."""
 
   def stored(key, x, raw, pos):
-    params, at = scheme.prepare(init(scheme, key, dims), x, pos, None)
+    params, at = prepare(scheme, init(scheme, key, dims), x, pos)
     return positioned(scheme, params, raw, at)[1], scheme.value(params, raw, at), at
 
   if not any(declares(scheme, field) for field in ('key', 'value', 'prepare')):
@@ -140,8 +140,17 @@ def select(cache: Cache, rows: Int[Array, ' N']) -> Cache:
 
 def last(cache: Cache) -> At:
   """The `at` of the newest token, leaves [B, ...]: zeros while the cache is empty."""
+  return _newest(cache, cache.at)
+
+
+def last_segment(cache: Cache) -> Int[Array, ' B']:
+  """The document of the newest token: 0 while the cache is empty."""
+  return _newest(cache, cache.segments)
+
+
+def _newest(cache: Cache, tree: Any) -> Any:
   slot = (cache.length - 1) % cache.k.shape[1]
-  return jax.tree.map(lambda leaf: jnp.take(leaf, slot, axis=1, mode='clip'), cache.at)
+  return jax.tree.map(lambda leaf: jnp.take(leaf, slot, axis=1, mode='clip'), tree)
 
 
 def positioned(

@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float, Inexact
+from jaxtyping import Array, Bool, Float, Inexact, Int
 
 from posjax.arguments import Positive, Share, Size, read
 from posjax.attention import attend
@@ -36,6 +36,7 @@ from posjax.scheme import (
   PRNGKey,
   Scheme,
   declares,
+  prepare,
   without_place_2,
   without_value,
 )
@@ -312,7 +313,8 @@ def extend(
     pos=by_row('pos', new.pos, batch, tokens, axes), segments=segments, order=order
   )
   new = without_padding(new)
-  params, new = prepared(layer.scheme, params, new, caches.last(cache))
+  before = caches.last(cache), caches.last_segment(cache)
+  params, new = prepared(layer.scheme, params, new, *before)
   dtype = heads.v.dtype
   layer, heads = _position(layer, params, heads, new)
   brought = heads.k, heads.v, new.at, new.pos, segments
@@ -476,11 +478,21 @@ def check_past(layer: Layer, past: Tokens) -> None:
   check_tokens(past, layer.dims.width, layer.scheme.axes, PAST)
 
 
-def prepared(scheme: Scheme, params: Params, tokens: Tokens, last: At) -> tuple[Params, Tokens]:
-  """The scheme's `prepare` of these tokens, after the one whose `at` is `last`."""
+def prepared(
+  scheme: Scheme,
+  params: Params,
+  tokens: Tokens,
+  last: At,
+  last_segment: Int[Array, ' B'] | None = None,
+) -> tuple[Params, Tokens]:
+  """The scheme's `prepare` of these tokens, after the one whose `at` and document are given."""
   if not declares(scheme, 'prepare'):
     return params, tokens
   batch, length = tokens.x.shape[:2]
   pos = by_row('pos', tokens.pos, batch, length, _ids_per_token(scheme, tokens.pos))
-  params, at = scheme.prepare(params, tokens.x, pos, last)
+  segments = tokens.segments
+  if segments is not None:
+    segments = by_row('segments', segments, batch, length, 1)
+  documents = {'segments': segments, 'last_segment': last_segment}
+  params, at = prepare(scheme, params, tokens.x, pos, last, **documents)
   return params, tokens._replace(at=at)
