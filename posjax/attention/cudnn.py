@@ -53,7 +53,7 @@ def refusal(
     scheme: any scheme.
     q: queries after place 2.
     k: keys after place 2.
-    v: values.
+    v: values after `value`.
     rules: of the attention.
     mask: as in `attend`.
     sinks: as in `attend`.
