@@ -28,7 +28,7 @@ from posjax.layers import arguments, parameters, projections
 from posjax.layers import layer as layers
 from posjax.layers.cache import Cache
 from posjax.layers.hook import attention_fn, numbered
-from posjax.layers.projections import Norm
+from posjax.layers.projections import Latent, Norm
 from posjax.layers.tokens import Heads, Tokens, keys_of
 from posjax.scheme import Dims, Ids, Params, PRNGKey, Scheme
 
@@ -36,7 +36,7 @@ Axis = str | tuple[str, ...] | None  # a mesh axis, several, or none
 
 
 class HeadNorm(nn.Module):
-  """The norm of queries or of keys, with its weight `scale` and perhaps its `bias`."""
+  """A norm of heads or of narrow vectors, with its weight `scale` and perhaps its `bias`."""
 
   norm: Norm
   shape: tuple[int, ...]
@@ -45,8 +45,8 @@ class HeadNorm(nn.Module):
   bias_init: Callable[..., Any]
 
   @nn.compact
-  def __call__(self, x: Inexact[Array, 'B T H D']) -> Inexact[Array, 'B T H D']:
-    """The heads after the norm."""
+  def __call__(self, x: Inexact[Array, '...']) -> Inexact[Array, '...']:
+    """The heads, or the narrow vectors, after the norm."""
     scale, bias = self.param('scale', self.scale_init, self.shape, self.param_dtype), None
     if self.norm.use_bias:
       bias = self.param('bias', self.bias_init, self.shape, self.param_dtype)
@@ -264,6 +264,8 @@ class Attention(_Holder):
     qk_norm: 'rms' or 'layer' normalizes each query and each key after its projection, before the
       scheme turns it, with one learned weight [D] for all heads; a `Norm` says more. None does
       nothing.
+    latent: a `Latent` makes keys and values, and perhaps queries, of narrow vectors, with a part of
+      the key that all heads share, as in DeepSeek V3. None makes them of the input.
     causal: whether a token sees only what is not after it.
     window: how many tokens back a token sees, itself included; or a pair, as in `attend`.
     logit_cap: cap * tanh(logits / cap) before the softmax.
@@ -305,6 +307,7 @@ class Attention(_Holder):
   num_kv_heads: int | None = None
   value_dim: int | None = None
   qk_norm: str | Norm | None = None
+  latent: Latent | None = None
   causal: bool = False
   window: int | tuple[int | None, int | None] | None = None
   logit_cap: float | None = None
@@ -331,7 +334,9 @@ class Attention(_Holder):
     layer = self._layer()
     dims = layer.dims
     biases = {'use_bias': self.use_bias, 'out_bias': self.out_bias}
-    plan = projections.plan(dims, layer.value_dim, **biases, qk_norm=self.qk_norm)
+    plan = projections.plan(
+      dims, layer.value_dim, **biases, qk_norm=self.qk_norm, latent=self.latent
+    )
 
     def project(each):
       return nn.DenseGeneral(
@@ -353,8 +358,11 @@ class Attention(_Holder):
     self.key = project(plan.linears['key'])
     self.value = project(plan.linears['value'])
     self.out = project(plan.linears['out'])
-    if plan.norms:
-      self.query_norm, self.key_norm = norm(plan.norms['query_norm']), norm(plan.norms['key_norm'])
+    for name, each in plan.linears.items():
+      if name not in ('query', 'key', 'value', 'out'):
+        setattr(self, name, project(each))
+    for name, weight in plan.norms.items():
+      setattr(self, name, norm(weight))
     if self.sinks:
       zeros = self._annotated(nn.initializers.zeros, 'H')
       self.sink_logits = self.param('sinks', zeros, (dims.num_heads,), self.param_dtype)
@@ -448,7 +456,7 @@ class Attention(_Holder):
     """The keys and values of `x_kv`, projected once for `read`; as in `posjax.nnx.Attention`."""
     layer = self._layer()
     params = parameters.merged(layer.scheme, self.own, self.shared, model_params)
-    project = lambda x: (self._keys(x), self.value(x))
+    project = self._keys_and_values
     return layers.memorize(layer, params, project, Tokens(x_kv, kv_pos, segments, order))
 
   def read(
@@ -499,13 +507,17 @@ class Attention(_Holder):
     )
 
   def _heads(self, x, x_kv):
-    return Heads(self._queries(x), self._keys(x_kv), self.value(x_kv))
+    return Heads(self._queries(x), *self._keys_and_values(x_kv))
 
   def _queries(self, x):
-    return self.query(x) if self.qk_norm is None else self.query_norm(self.query(x))
+    return projections.queries(self._part, x)
 
-  def _keys(self, x):
-    return self.key(x) if self.qk_norm is None else self.key_norm(self.key(x))
+  def _keys_and_values(self, x):
+    return projections.keys_and_values(self._part, x)
+
+  @nn.nowrap
+  def _part(self, name):
+    return getattr(self, name, None)
 
   def _sinks(self):
     held: Any = self.sink_logits if self.sinks else None

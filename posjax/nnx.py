@@ -25,7 +25,7 @@ from posjax.layers import arguments, parameters, projections
 from posjax.layers import layer as layers
 from posjax.layers.cache import Cache
 from posjax.layers.hook import attention_fn, check_hooked, numbered
-from posjax.layers.projections import Norm
+from posjax.layers.projections import Latent, Norm
 from posjax.layers.tokens import Heads, Tokens, keys_of
 from posjax.scheme import Dims, Ids, Params, PRNGKey, Scheme
 
@@ -156,7 +156,7 @@ class AttentionFn(nnx.Module):
 
 
 class HeadNorm(nnx.Module):
-  """The norm of queries or of keys, with its weight `scale` and perhaps its `bias`."""
+  """A norm of heads or of narrow vectors, with its weight `scale` and perhaps its `bias`."""
 
   def __init__(
     self, norm: Norm, shape: tuple[int, ...], param_dtype: Any, metadata: dict[str, Any]
@@ -167,8 +167,8 @@ class HeadNorm(nnx.Module):
     if norm.use_bias:
       self.bias = nnx.Param(jnp.zeros(shape, param_dtype), **metadata)
 
-  def __call__(self, x: Inexact[Array, 'B T H D']) -> Inexact[Array, 'B T H D']:
-    """The heads after the norm."""
+  def __call__(self, x: Inexact[Array, '...']) -> Inexact[Array, '...']:
+    """The heads, or the narrow vectors, after the norm."""
     bias = None if self.bias is None else self.bias[...]
     return projections.normalized(self.norm, x, self.scale[...], bias)
 
@@ -190,6 +190,8 @@ class Attention(nnx.Module):
     qk_norm: 'rms' or 'layer' normalizes each query and each key after its projection, before the
       scheme turns it, with one learned weight [D] for all heads; a `Norm` says more. None does
       nothing.
+    latent: a `Latent` makes keys and values, and perhaps queries, of narrow vectors, with a part of
+      the key that all heads share, as in DeepSeek V3. None makes them of the input.
     causal: whether a token sees only what is not after it.
     window: how many tokens back a token sees, itself included; or a pair, as in `attend`.
     logit_cap: cap * tanh(logits / cap) before the softmax.
@@ -243,6 +245,7 @@ class Attention(nnx.Module):
     num_kv_heads: int | None = None,
     value_dim: int | None = None,
     qk_norm: str | Norm | None = None,
+    latent: Latent | None = None,
     causal: bool = False,
     window: int | tuple[int | None, int | None] | None = None,
     logit_cap: float | None = None,
@@ -268,7 +271,7 @@ class Attention(nnx.Module):
     self.layer = layers.make(*sizes, *options, value_dim=value_dim)
     dims = self.layer.dims
     biases = {'use_bias': use_bias, 'out_bias': out_bias}
-    plan = projections.plan(dims, self.layer.value_dim, **biases, qk_norm=qk_norm)
+    plan = projections.plan(dims, self.layer.value_dim, **biases, qk_norm=qk_norm, latent=latent)
     switches = {'sinks': sinks, 'model_params': model_params, 'deterministic': deterministic}
     switches['keep_rngs'] = keep_rngs
     arguments.check_weights(dtype, param_dtype, kernel_init, bias_init, sharding, **switches)
@@ -296,9 +299,11 @@ class Attention(nnx.Module):
     self.key = project(plan.linears['key'])
     self.value = project(plan.linears['value'])
     self.out = project(plan.linears['out'])
-    self.query_norm = self.key_norm = nnx.data(None)
-    if plan.norms:
-      self.query_norm, self.key_norm = norm(plan.norms['query_norm']), norm(plan.norms['key_norm'])
+    for name, each in plan.linears.items():
+      if not hasattr(self, name):
+        setattr(self, name, project(each))
+    for name, weight in plan.norms.items():
+      setattr(self, name, norm(weight))
     self.sinks = nnx.data(None)
     if sinks:
       zeros = jnp.zeros((dims.num_heads,), param_dtype)
@@ -475,7 +480,7 @@ class Attention(nnx.Module):
       ValueError: if shapes do not fit, or a causal layer needs an order.
       TypeError: if an argument is of another type.
     """
-    project = lambda x: (self._keys(x), self.value(x))
+    project = self._keys_and_values
     tokens = Tokens(x_kv, kv_pos, segments, order)
     return layers.memorize(self.layer, self._params(model_params), project, tokens)
 
@@ -546,13 +551,16 @@ class Attention(nnx.Module):
     return arguments.chosen_key(rate, given, deterministic)
 
   def _heads(self, x, x_kv):
-    return Heads(self._queries(x), self._keys(x_kv), self.value(x_kv))
+    return Heads(self._queries(x), *self._keys_and_values(x_kv))
 
   def _queries(self, x):
-    return self.query(x) if self.query_norm is None else self.query_norm(self.query(x))
+    return projections.queries(self._part, x)
 
-  def _keys(self, x):
-    return self.key(x) if self.key_norm is None else self.key_norm(self.key(x))
+  def _keys_and_values(self, x):
+    return projections.keys_and_values(self._part, x)
+
+  def _part(self, name):
+    return getattr(self, name, None)
 
   def _sinks(self):
     return None if self.sinks is None else self.sinks[...].astype(jnp.float32)

@@ -11,7 +11,7 @@ from jax.sharding import AxisType, NamedSharding, PartitionSpec
 
 import posjax
 from posjax.layers.tokens import Tokens
-from posjax.nnx import Attention, Constant, Norm, Parameters
+from posjax.nnx import Attention, Constant, Latent, Norm, Parameters
 from tests.loops import error
 from tests.toy_schemes import TOYS
 
@@ -307,6 +307,13 @@ WRONG = [
     {'qk_norm': Norm('rms', heads='all')},
     r"qk_norm\.heads must be one of 'alike', 'apart', 'together', but got 'all'",
   ),
+  ({'latent': 4}, 'latent must be a Latent or None, but got 4'),
+  ({'latent': Latent(0)}, r'latent\.rank must be an integer of at least 1 .*, but got 0'),
+  (
+    {'latent': Latent(4, shared=4)},
+    r'latent\.shared must be below head_dim, 4, .*, but got 4',
+  ),
+  ({'latent': Latent(4, 2, 2.5)}, r'latent\.query_rank must be an integer .*, but got 2\.5'),
   ({'bias_init': 0.0}, 'bias_init must be an initializer, but got 0.0'),
   ({'model_params': 'False'}, "model_params must be True or False, but got 'False'"),
   ({'model_places': 1}, 'model_places must be True or False, but got 1'),

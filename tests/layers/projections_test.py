@@ -11,7 +11,7 @@ from jax.sharding import AxisType, PartitionSpec
 import posjax
 import posjax.linen
 import posjax.nnx
-from posjax.layers.projections import Norm, normalized
+from posjax.layers.projections import Latent, Norm, normalized
 from tests.loops import error
 
 BATCH, LENGTH, WIDTH, HEADS, KV_HEADS, D, E = 2, 5, 12, 4, 2, 6, 3
@@ -212,3 +212,69 @@ def test_dropout_is_drawn_from_the_streams_of_the_module_or_of_the_call(unchecke
     plain(X, POS, rngs=nnx.Rngs(params=0))
   with pytest.raises(ValueError, match='rngs must have a stream dropout'):
     posjax.nnx.Attention(WIDTH, HEADS, dropout_rate=0.5, keep_rngs=True, rngs=nnx.Rngs(params=0))
+
+
+def turned(x, pos, base=10000.0):
+  """RoPE in float64, dimension i with i + D/2."""
+  half = x.shape[-1] // 2
+  angles = np.asarray(pos, np.float64)[:, None, None] * base ** (-np.arange(half) / half)
+  cos, sin, a, b = np.cos(angles), np.sin(angles), x[..., :half], x[..., half:]
+  return np.concatenate([a * cos - b * sin, b * cos + a * sin], axis=-1)
+
+
+def latent_attention(weights, latent, x):
+  """DeepSeek V3's attention in float64, with the turning part of each head in front."""
+  w = jax.tree.map(lambda leaf: np.asarray(leaf, np.float64), weights)
+  x, ones = np.asarray(x, np.float64), np.zeros(())
+
+  def down(name):
+    narrow = x @ w[name]['kernel'] + w[name].get('bias', ones)
+    mean = np.mean(narrow**2, -1, keepdims=True)
+    return narrow / np.sqrt(mean + latent.epsilon) * w[f'{name}_norm']['scale']
+
+  narrow, of_queries = down('kv_down'), x if latent.query_rank is None else down('query_down')
+  q, k, v = (
+    np.einsum('btr,rhd->bthd', source, w[name]['kernel'])
+    for name, source in (('query', of_queries), ('key', narrow), ('value', narrow))
+  )
+  shared = x @ w['shared_key']['kernel'] + w['shared_key'].get('bias', ones)
+  shared = turned(shared[:, :, None], POS)
+  part = latent.shared
+  q = np.concatenate([turned(q[..., :part], POS), q[..., part:]], axis=-1)
+  k = np.concatenate([np.repeat(shared, k.shape[2], axis=2), k], axis=-1)
+  logits = np.einsum('bthd,bshd->bhts', q, k) / np.sqrt(q.shape[-1])
+  logits = np.where(np.tri(LENGTH, dtype=bool), logits, -np.inf)
+  scores = np.exp(logits - logits.max(-1, keepdims=True))
+  out = np.einsum('bhts,bshe->bthe', scores / scores.sum(-1, keepdims=True), v)
+  return np.einsum('bthe,hem->btm', out, w['out']['kernel']) + w['out'].get('bias', ones)
+
+
+@pytest.mark.parametrize('latent', [Latent(5, 2, 7, 0.1), Latent(5, 2)])
+def test_latent_attention_is_its_formula_and_is_cached(latent):
+  scheme = posjax.get(f'rope(fraction={latent.shared / D})')
+  kwargs = {'head_dim': D, 'value_dim': E, 'causal': True, 'latent': latent}
+  kwargs['use_bias'] = latent.query_rank is not None
+  one = moved(posjax.nnx.Attention(WIDTH, HEADS, scheme, rngs=nnx.Rngs(0), **kwargs))
+  weights = nnx.to_pure_dict(nnx.state(one, nnx.Param))
+  expected = latent_attention(weights, latent, X)
+  assert error(one(X, POS), expected) < 1e-5
+  other = posjax.linen.Attention(WIDTH, HEADS, scheme, **kwargs)
+  assert error(other.apply({'params': weights}, X, POS), expected) < 1e-5
+  drawn = jax.eval_shape(other.init, jax.random.key(0), X, POS)['params']
+  shapes = lambda tree: jax.tree.map(jnp.shape, tree)
+  assert shapes(drawn) == shapes(weights)
+  biased = {name for name, held in weights.items() if 'bias' in held}
+  assert biased == ({'query_down', 'kv_down', 'shared_key', 'out'} if kwargs['use_bias'] else set())
+  first, cache = one.extend(X[:, :3], one.init_cache(BATCH, LENGTH), POS[:3])
+  rest, _ = one.extend(X[:, 3:], cache, POS[3:])
+  assert error(jnp.concatenate([first, rest], axis=1), expected) < 1e-5
+  memory = other.apply({'params': weights}, X, POS, order=POS, method='memorize')
+  found = other.apply({'params': weights}, X, POS, memory, order=POS, method='read')
+  assert error(found, expected) < 1e-5
+
+
+def test_latent_attention_may_share_nothing():
+  one = posjax.nnx.Attention(WIDTH, HEADS, latent=Latent(5), rngs=nnx.Rngs(0))
+  assert not hasattr(one, 'shared_key')
+  assert one.key.kernel.shape == (5, HEADS, WIDTH // HEADS)
+  assert one(X, POS).shape == X.shape
