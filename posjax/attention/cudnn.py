@@ -108,8 +108,8 @@ def by_index(
     implementation: of jax.nn: 'cudnn' or 'xla'.
   """
   window = None
-  if rules.window is not None and rules.window.left is not None:
-    window = (rules.window.left, 0)
+  if rules.window is not None and rules.window.before is not None:
+    window = (rules.window.before, 0)
   return jax.nn.dot_product_attention(
     q, k, v, scale=rules.scale, is_causal=_is_causal(rules), local_window_size=window,
     implementation=implementation,
@@ -117,8 +117,8 @@ def by_index(
 
 
 def _is_causal(rules: Rules) -> bool:
-  """Whether no query sees what comes after it. Where an order is the index, right = 0 says so."""
-  return rules.causal or (rules.window is not None and rules.window.right == 0)
+  """Whether no query sees what comes after it; a window that ends at the query says so, too."""
+  return rules.causal or (rules.window is not None and rules.window.after == 0)
 
 
 def _are_moderate(q: Array, k: Array, rules: Rules) -> Bool[Array, '']:

@@ -80,12 +80,12 @@ class Window(NamedTuple):
   """How far each query sees. One of the two ends, at least, is a number.
 
   Attributes:
-    left: how many tokens before itself a query sees; None: all of them.
-    right: how many tokens after itself it sees; None: all of them that causality lets it see.
+    before: how many tokens before itself a query sees; None: all of them.
+    after: how many tokens after itself it sees; None: all of them that causality lets it see.
   """
 
-  left: int | None
-  right: int | None
+  before: int | None
+  after: int | None
 
 
 class Rules(NamedTuple):
@@ -287,7 +287,7 @@ def read_window(window: Any, causal: bool) -> Window | None:
 
   Example:
     >>> read_window(4, causal=False), read_window((3, None), causal=True)
-    (Window(left=3, right=3), Window(left=3, right=None))
+    (Window(before=3, after=3), Window(before=3, after=None))
   """
   if window is None:
     return None

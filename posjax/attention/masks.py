@@ -41,11 +41,11 @@ def within_reach(q_order: Array, k_order: Array, rules: Rules, allowed: Array) -
   """
   if rules.causal:
     allowed = allowed & (q_order >= k_order)
-  left, right = rules.window or (None, None)
-  if left is not None:
-    allowed = allowed & is_below(q_order, k_order, left + 1)
-  if right is not None:
-    allowed = allowed & is_below(k_order, q_order, right + 1)
+  before, after = rules.window or (None, None)
+  if before is not None:
+    allowed = allowed & is_below(q_order, k_order, before + 1)
+  if after is not None:
+    allowed = allowed & is_below(k_order, q_order, after + 1)
   return allowed
 
 

@@ -42,13 +42,13 @@ def visible_tiles(
   )
   if rules.causal:
     some, whole = some & (q_last >= k_first), whole & (q_first >= k_last)
-  left, right = rules.window or (None, None)
-  if left is not None:
-    some = some & is_below(q_first, k_last, left + 1)
-    whole = whole & is_below(q_last, k_first, left + 1)
-  if right is not None:
-    some = some & is_below(k_first, q_last, right + 1)
-    whole = whole & is_below(k_last, q_first, right + 1)
+  before, after = rules.window or (None, None)
+  if before is not None:
+    some = some & is_below(q_first, k_last, before + 1)
+    whole = whole & is_below(q_last, k_first, before + 1)
+  if after is not None:
+    some = some & is_below(k_first, q_last, after + 1)
+    whole = whole & is_below(k_last, q_first, after + 1)
   return some, whole
 
 

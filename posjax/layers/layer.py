@@ -371,7 +371,7 @@ def extend(
 
 def _ring(layer: Layer) -> int | None:
   """How many tokens a query of a causal layer sees, itself included; None without a window."""
-  return None if layer.window is None or layer.window.left is None else layer.window.left + 1
+  return None if layer.window is None or layer.window.before is None else layer.window.before + 1
 
 
 def _bias_of_slots(bias: Any, seen: Cache, window: int | None) -> Any:
