@@ -278,7 +278,7 @@ WRONG = [
   ({'window': 0}, 'window must be an integer of at least 1 .*, but got 0'),
   ({'window': 1.5}, 'window must be an integer .* or None, but got 1.5'),
   ({'window': NAN}, 'window must be an integer .* or None, but got nan'),
-  ({'window': HUGE}, 'window must be an integer .* below 2.31, but got 2147483648'),
+  ({'window': HUGE}, 'window must be an integer .* below 2.31, .* but got 2147483648'),
   ({'logit_cap': NAN}, 'The logit cap must be a finite number above 0, but got nan'),
   ({'logit_cap': 0.0}, 'logit cap must be a finite number above 0, but got 0.0'),
   ({'logit_cap': '2'}, "The logit cap must be a finite number above 0, or None, but got '2'"),

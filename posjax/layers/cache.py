@@ -80,8 +80,8 @@ def empty(
   heads = (batch, capacity, dims.num_kv_heads or dims.num_heads)
   pos = jnp.zeros((batch, capacity, axes) if axes > 1 else (batch, capacity), pos_dtype)
   value_dim = dims.head_dim if value_dim is None else value_dim
-  raw = (jnp.zeros((*heads, width), dtype) for width in (dims.head_dim, value_dim))
-  k, v, at = _empty_heads_and_at(scheme, dims, *raw, pos)
+  raw_k, raw_v = (jnp.zeros((*heads, width), dtype) for width in (dims.head_dim, value_dim))
+  k, v, at = _empty_heads_and_at(scheme, dims, raw_k, raw_v, pos)
   return Cache(
     k=k,
     v=v,

@@ -48,19 +48,20 @@ def reference(module, scheme=CHAIN, x=X, **kwargs):
     parts.append(posjax.init(part, jax.random.key(0), DIMS) | trained)  # constants, and these
   q, k, v = module.query(x), module.key(x), module.value(x)
   kwargs = {'q_pos': POS, 'k_pos': POS} | kwargs
-  return module.out(posjax.attend(q, k, v, scheme, tuple(parts), **kwargs))
+  call = jax.jit(lambda q, k, v: posjax.attend(q, k, v, scheme, tuple(parts), **kwargs))
+  return module.out(call(q, k, v))
 
 
 def test_both_modules_are_attend_with_the_parameters_that_they_hold():
   module = nnx_module(causal=True)
   expected = reference(module, causal=True)
-  assert error(module(X), expected) < TOLERANCE
+  assert error(jax.jit(module)(X), expected) < TOLERANCE
   params = nnx.to_pure_dict(nnx.state(module, nnx.Param))
   assert set(params['attention_fn']) == {'scheme_params', 'model_params'}
   linen = linen_module(causal=True)
   shapes = lambda tree: jax.tree.map(jnp.shape, tree)
   assert shapes(jax.eval_shape(linen.init, jax.random.key(0), X)['params']) == shapes(params)
-  assert error(linen.apply({'params': params}, X), expected) < TOLERANCE
+  assert error(jax.jit(linen.apply)({'params': params}, X), expected) < TOLERANCE
 
 
 def test_their_parameters_are_trained():
@@ -85,15 +86,17 @@ def test_positions_and_segments_may_be_given():
   module = nnx_module(**given)
   kwargs = {'q_pos': 2 * POS, 'k_pos': 2 * POS, 'q_segments': segments, 'k_segments': segments}
   expected = reference(module, **kwargs)
-  assert error(module(X), expected) < TOLERANCE
+  assert error(jax.jit(module)(X), expected) < TOLERANCE
   params = nnx.to_pure_dict(nnx.state(module, nnx.Param))
-  assert error(linen_module(**given).apply({'params': params}, X), expected) < TOLERANCE
+  assert error(jax.jit(linen_module(**given).apply)({'params': params}, X), expected) < TOLERANCE
   other = nnx_module()
   keys = jnp.concatenate([X[:, :3], X[:, :2]], axis=1)  # the last two are hidden
   hidden = jnp.array([True, True, True, False, False])[None, None, None]
-  assert error(other(X, X[:, :3]), other(X, keys, mask=hidden)) < TOLERANCE
+  found, expected = jax.jit(lambda: (other(X, X[:, :3]), other(X, keys, mask=hidden)))()
+  assert error(found, expected) < TOLERANCE
 
 
+@pytest.mark.slow
 def test_decoding_with_the_cache_of_flax_is_the_whole_row():
   module = nnx_module(decode=True, causal=True)
   expected = reference(module, causal=True)
