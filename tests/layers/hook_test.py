@@ -280,6 +280,10 @@ def test_a_precision_is_that_of_every_product_and_of_its_derivatives(x):
     call = lambda q, given=given: hook()(q, q, q, precision=given).sum()
     found = set(products(jax.make_jaxpr(jax.grad(call))(q).jaxpr))
     assert found == {(highest, highest)}
+  row = jnp.zeros((1, 512, 1, 4))  # so long that attention would be computed in tiles
+  plain = posjax.attention_fn(posjax.Scheme(), {}, q_pos=jnp.arange(512))
+  call = lambda row: plain(row, row, row, precision='highest').sum()
+  assert set(products(jax.make_jaxpr(jax.grad(call))(row).jaxpr)) == {(highest, highest)}
   with pytest.raises(ValueError, match="precision needs implementation='dense', or None, but got"):
     hook(implementation='blockwise')(q, q, q, precision='highest')
   for wrong in ('huge', ('high', 'highest'), 3):
@@ -307,7 +311,8 @@ def test_weights_that_flax_stores_are_those_of_its_own_function(x):
 def test_dropout_as_flax_broadcasts_it_drops_the_same_pairs_everywhere(x):
   module = nnx_module(hook(), dropout_rate=0.5)  # Flax's default
   assert error(module(x, deterministic=True), reference(x)) < TOLERANCE
-  draw = jax.jit(lambda seed: module(x, deterministic=False, rngs=nnx.Rngs(dropout=seed)))
+  call = jax.jit(lambda key: module(x, deterministic=False, rngs=nnx.Rngs(dropout=key)))
+  draw = lambda seed: call(jax.random.key(seed))
   assert error(draw(1), draw(1)) == 0
   assert error(draw(2), draw(1)) > 0.1
   zeros = jnp.zeros((BATCH, LENGTH, HEADS, LENGTH))
