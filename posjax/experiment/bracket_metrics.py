@@ -21,7 +21,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 
 from posjax.experiment import f_scores
-from posjax.experiment.data.trees.spans import JOIN, TOP, TOPS, Sentence, Span, check_tags
+from posjax.experiment.data.trees.spans import JOIN, TOP, Sentence, Span, check_tags
 from posjax.experiment.data.trees.tree import EMPTY, without_functions
 from posjax.experiment.f_scores import Counts, ratio
 from posjax.experiment.tasks import Arrays, Batch, Metric
@@ -58,10 +58,20 @@ def recall(say: Say, references: Sequence[Sentence]) -> Metric:
 
 
 def exact(say: Say, references: Sequence[Sentence]) -> Metric:
-  """The share of sentences with all of the correct brackets and no other; arguments as of `f1`."""
-  score = lambda each: ratio(sum(right == said == there for right, said, there in each), len(each))
-  unit = '% of trees right'
-  return f_scores.scored(_counted(say, references), score, len(references), unit, _TREE)
+  """The share of sentences with all of the correct brackets and no other; arguments as of `f1`.
+
+  Sentences of deleted words alone are left out.
+  """
+  counted = _counted(say, references)
+
+  def judged(arrays: Arrays, batch: Batch) -> list[tuple[int, bool | None]]:
+    return [
+      (row, right == said == there if set(references[row].tags) - DELETED else None)
+      for row, (right, said, there) in counted(arrays, batch)
+    ]
+
+  score = lambda each: ratio(each.count(True), len(each) - each.count(None))
+  return f_scores.scored(judged, score, len(references), '% of trees right', _TREE)
 
 
 def right_tags(say: SayTags, references: Sequence[Sentence]) -> Metric:
@@ -132,7 +142,7 @@ def brackets(spans: Iterable[Span], tags: Sequence[str]) -> Counter[Span]:
       )
     if before[start] < before[end]:
       for label in map(without_functions, chain.split(JOIN)):
-        if label not in DELETED and label not in TOPS:
+        if label not in DELETED:
           found[Span(before[start], before[end], EQUAL.get(label, label))] += 1
   return found
 
