@@ -69,7 +69,7 @@ def test_generated_trees_come_back_from_brackets_and_from_spans():
 
 
 @pytest.mark.slow
-@pytest.mark.skipif('POSJAX_TREES' not in os.environ, reason='POSJAX_TREES names no folder')
+@pytest.mark.skipif('POSJAX_TREES' not in os.environ, reason='POSJAX_TREES should name a folder')
 def test_every_tree_of_the_files_of_a_folder_comes_back():
   paths = sorted(Path(os.environ['POSJAX_TREES']).glob('*.trees'))
   assert paths
@@ -116,6 +116,15 @@ def test_a_tree_may_stand_in_several_lines_and_has_the_place_of_its_first():
 def test_what_is_no_tree_is_refused_with_its_line(text, message):
   with pytest.raises(ValueError, match=message):
     at(text)
+
+
+def test_a_bracket_too_many_or_too_few_is_refused_with_its_line_wherever_it_stands():
+  line = WRITTEN[2]
+  wrong = [line[:at] + bracket + line[at:] for at in range(len(line) + 1) for bracket in '()']
+  wrong += [line[:at] + line[at + 1 :] for at in range(len(line)) if line[at] in '()']
+  for each in wrong:
+    with pytest.raises(ValueError, match=r'^a.trees, line 2 (should have|begins a tree)'):
+      at(f'{WRITTEN[0]}\n{each}\n{WRITTEN[1]}')
 
 
 def test_one_tree_is_asked_for_and_no_other_number():
