@@ -31,6 +31,7 @@ def test_a_tree_is_its_words_its_tags_and_a_span_for_each_chain():
     ('( (NP (NN x)) (. .))', [(0, 2, 'TOP'), (0, 1, 'NP')], ''),
     ('(ROOT (NP (NN x)))', [(0, 1, 'NP')], 'ROOT'),
     ('(NP (NP (NN x)))', [(0, 1, 'NP::NP')], None),
+    ('(S1 (S (VP (VB go))))', [(0, 1, 'S::VP')], 'S1'),
     ('(NN x)', [(0, 1, 'TOP')], None),
   ],
 )
