@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from posjax.experiment.data import buckets
-from posjax.experiment.data.buckets import Batch, check_widths
+from posjax.experiment.data.buckets import Batch
 
 if TYPE_CHECKING:
   import grain
@@ -56,27 +56,16 @@ def batches(
   Raises:
     ValueError: if fewer sentences fit than a batch has rows, or a number is out of range.
   """
-  widths = check_widths(widths)
-  lengths = np.array([len(one.words) for one in sentences], int)
-  (fitting,) = np.nonzero(lengths <= widths[-1])
-  if len(fitting) < batch_size:
-    raise ValueError(
-      f'A batch of {batch_size} needs as many sentences of at most {widths[-1]} words, but '
-      f'{len(fitting)} of {len(sentences)} are.'
-    )
-
-  def make(indices: np.ndarray, width: int) -> Batch:
-    rows = fitting[indices]
-    return batch([sentences[row] for row in rows], width, indices=rows)
-
   return buckets.batches(
-    lengths[fitting],
-    make,
+    [len(one.words) for one in sentences],
+    lambda rows, width: batch([sentences[row] for row in rows], width, indices=rows),
     widths=widths,
     rows=[batch_size] * len(widths),
     seed=seed,
     shard_index=shard_index,
     shard_count=shard_count,
+    leave_out_longer=True,
+    names=('sentences', 'words'),
   )
 
 
