@@ -119,7 +119,8 @@ class Table(nnx.Embed):
         raise ValueError(f'vectors must be [V, M] = {(rows, width)}, but got {vectors.shape}.')
       self.embedding[...] = jnp.asarray(vectors)
     if not trained:
-      self.embedding = Constant(self.embedding[...])
+      constant: Any = Constant(self.embedding[...])  # to nnx.Embed, this is always a Param
+      self.embedding = constant
 
   def scaled(self, rows: Int[Array, '*shape']) -> Float[Array, '*shape M']:
     """The vectors in these rows, times the square root of their width."""
