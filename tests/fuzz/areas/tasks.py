@@ -530,7 +530,7 @@ def asked() -> Iterator[Case]:
       {'task.data': 'file:/nowhere'},
     ],
     'pairs': [
-      {'task.architecture': 'esim'}, {'task.ngrams': [2]}, {'task.min_count': 9},
+      {'task.architecture': 'esim'}, {'task.ngrams': [2]}, {'task.min_count': 60},
       {'task.data': 'synthetic:near_1k'}, {'task.data': 'file:/nowhere'}, {'model.width': 32},
     ],
   }  # fmt: skip
