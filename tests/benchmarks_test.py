@@ -10,7 +10,7 @@ import pytest
 from flax import nnx
 
 import posjax
-from benchmarks import attention, spec, train_step
+from benchmarks import attention, crf, spec, train_step
 from benchmarks.peers import compiled, jax_nn, posjax_attend, posjax_decoder, posjax_pairs
 from benchmarks.spec import Attention, Pairs, Step, Unable
 from posjax.attention.places import bias
@@ -290,3 +290,17 @@ def test_a_step_on_sentence_pairs_trains_and_inference_gives_logits(way):
   assert logits.shape == (2, 3)
   assert np.isfinite(logits).all()
   assert asked.parameters == built.parameters
+
+
+def test_two_ways_of_a_crf_are_timed_only_where_they_agree(monkeypatch):
+  one = crf.case(3, 2, 'forward', 2)
+  assert len(one.runs) == len(one.held) == len(crf.WAYS)
+  rounds = [((1e-3, 3e-3), (4e-3, 6e-3)), ((2e-3, 4e-3), (6e-3, 8e-3)), ((3e-3, 5e-3), (8e-3, 1.0))]
+  assert crf.row(one._replace(held=(2**20, 2**19)), rounds) == (
+    '| 3 | 2 | forward | 2.00 | 6.00 | 3.0 | 4.00 | 8.00 | 2.0 | 1.0 | 0.5 |'
+  )
+  right = crf.log_partition
+  wrong = lambda *given, parallel: right(*given, parallel=parallel) + 0.01 * parallel
+  monkeypatch.setattr(crf, 'log_partition', wrong)
+  with pytest.raises(SystemExit, match='3 tokens, 2 tags, forward: the two ways differ by'):
+    crf.case(3, 2, 'forward', 2)

@@ -106,10 +106,8 @@ def attention_fn(
     qk_attn_weights_einsum=None,
     attn_weights_value_einsum=None,
   ):
-    dropout_rate = read(dropout_rate, Share, 'The dropout rate')
-    arguments.check_switches(
-      is_causal=is_causal, deterministic=deterministic, broadcast_dropout=broadcast_dropout
-    )
+    arguments.check_switches(is_causal=is_causal)
+    rate = _dropout_rate(dropout_rate, deterministic, broadcast_dropout)
     _refuse(
       bias=bias,
       precision=precision,
@@ -118,11 +116,6 @@ def attention_fn(
       attn_weights_value_einsum=attn_weights_value_einsum,
     )
     _check_dtype(dtype, query)
-    dropping = dropout_rate > 0 and not deterministic
-    if dropping and broadcast_dropout:
-      raise ValueError(
-        'Dropout is drawn for each head and row, so broadcast_dropout must be False, but got True.'
-      )
     return attend(
       query,
       key,
@@ -133,8 +126,8 @@ def attention_fn(
       mask=mask,
       causal=causal or is_causal,
       window=window,
-      dropout_rate=dropout_rate if dropping else 0.0,
-      dropout_key=dropout_rng if dropping else None,
+      dropout_rate=rate,
+      dropout_key=dropout_rng if rate else None,
       implementation=implementation,
     )
 
@@ -166,6 +159,19 @@ def _sides(q_pos: Ids, k_pos: Ids | None, q_order, k_order, q_segments, k_segmen
     rest['k_order'] = q_order if k_order is None else k_order
     rest['k_segments'] = q_segments if k_segments is None else k_segments
   return {'q_pos': q_pos, **rest}
+
+
+def _dropout_rate(rate: Any, deterministic: Any, broadcast: Any) -> float:
+  """The rate at which weights are dropped, 0 where nothing is random; as Flax's modules give it."""
+  rate = read(rate, Share, 'The dropout rate')
+  arguments.check_switches(deterministic=deterministic, broadcast_dropout=broadcast)
+  if deterministic or rate == 0:
+    return 0.0
+  if broadcast:
+    raise ValueError(
+      'Dropout is drawn for each head and row, so broadcast_dropout must be False, but got True.'
+    )
+  return rate
 
 
 def _check_dtype(dtype: Any, query: Array) -> None:

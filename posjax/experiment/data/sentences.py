@@ -3,61 +3,9 @@
 `buckets` chooses which sentences come together; this file makes their arrays.
 """
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
 
 import numpy as np
-
-from posjax.experiment.data import buckets
-from posjax.experiment.data.buckets import Batch, check_widths
-
-if TYPE_CHECKING:
-  import grain
-
-
-def batches(
-  lengths: Sequence[int] | np.ndarray,
-  make: Callable[[np.ndarray, int], Batch],
-  *,
-  widths: Sequence[int],
-  batch_size: int,
-  seed: int,
-  shard_index: int = 0,
-  shard_count: int = 1,
-) -> 'grain.IterDataset':
-  """Batches for training, for ever: each is a function of the seed and its number alone.
-
-  Sentences longer than the last width are left out (`longer` counts them), and else fewer than
-  `batch_size` in an epoch, others each time; `buckets.batches` says how they are put together.
-
-  Args:
-    lengths: of each sentence, in words.
-    make: `(indices of sentences [B], width) -> batch`.
-    widths: of rows, rising.
-    batch_size: rows per batch, all shards together; shard_count divides it.
-    seed: 0 or more.
-    shard_index: this shard, in [0, shard_count).
-    shard_count: number of disjoint shards.
-
-  Raises:
-    ValueError: if fewer sentences fit than a batch has rows, or a number is out of range.
-  """
-  widths, lengths = check_widths(widths), np.asarray(lengths, int)
-  (fitting,) = np.nonzero(lengths <= widths[-1])
-  if len(fitting) < batch_size:
-    raise ValueError(
-      f'A batch of {batch_size} needs as many sentences of at most {widths[-1]} words, but '
-      f'{len(fitting)} of {len(lengths)} are.'
-    )
-  return buckets.batches(
-    lengths[fitting],
-    lambda indices, width: make(fitting[indices], width),
-    widths=widths,
-    rows=[batch_size] * len(widths),
-    seed=seed,
-    shard_index=shard_index,
-    shard_count=shard_count,
-  )
 
 
 def longer(lengths: Sequence[int], width: int) -> int:

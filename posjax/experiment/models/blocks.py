@@ -17,7 +17,14 @@ from flax import nnx
 from jaxtyping import Array, Float, Inexact, Int
 
 from posjax.experiment.models.embedding import Embedded
-from posjax.experiment.models.layer_sets import COMPLEX, REAL, LayerSet, activation_named, dropout
+from posjax.experiment.models.layer_sets import (
+  COMPLEX,
+  REAL,
+  LayerSet,
+  activation_named,
+  dropout,
+  split_key,
+)
 from posjax.experiment.models.orthogonal import QueryKey, tie
 from posjax.experiment.models.past import remembered
 from posjax.layers.cache import Cache
@@ -206,7 +213,7 @@ class Block(nnx.Module):
     """
     if return_weights and (cache is not None or past is not None):
       raise ValueError('Attention weights are those of whole rows, without a cache or a past.')
-    keys = _keys(train_key, 2 * len(self.norms))
+    keys = split_key(train_key, 2 * len(self.norms))
     seen = {}
 
     def noted(name, found):
@@ -433,7 +440,3 @@ def normalize(norm: nnx.Module, x: Array, segments: Array | None, train_key) -> 
     return by_token(norm, x)
   mask = None if segments is None else (segments != 0)[..., None]
   return norm(x, use_running_average=train_key is None, mask=mask)
-
-
-def _keys(key: PRNGKey | None, count: int) -> Sequence[PRNGKey | None]:
-  return [None] * count if key is None else list(jax.random.split(key, count))

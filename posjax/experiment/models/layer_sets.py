@@ -151,6 +151,11 @@ def real_parts(x: Inexact[Array, '*B N']) -> Float[Array, '*B n']:
   return jnp.concatenate([x.real, x.imag], axis=-1) if jnp.iscomplexobj(x) else x
 
 
+def split_key(key: PRNGKey | None, count: int = 2) -> list[PRNGKey | None]:
+  """So many keys of one, or as many times None: a random key that may be absent stays so."""
+  return [None] * count if key is None else list(jax.random.split(key, count))
+
+
 def dropout(
   x: Inexact[Array, '*shape'], rate: float, key: PRNGKey | None
 ) -> Inexact[Array, '*shape']:

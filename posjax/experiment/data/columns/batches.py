@@ -41,7 +41,7 @@ def batches(
   """Batches for training, for ever: each is a function of the seed and its number alone.
 
   Sentences longer than the last width are left out (`longer` counts them), and else fewer than
-  `batch_size` in an epoch, others each time; `data.sentences.batches` makes the batches.
+  `batch_size` in an epoch, others each time; `buckets.batches` says how they are put together.
 
   Args:
     sentences: to learn from.
@@ -57,18 +57,16 @@ def batches(
   Raises:
     ValueError: if fewer sentences fit than a batch has rows, or a number is out of range.
   """
-
-  def make(indices: np.ndarray, width: int) -> Batch:
-    return batch([sentences[index] for index in indices], width, indices=indices)
-
-  return rows_of.batches(
+  return buckets.batches(
     [len(one.words) for one in sentences],
-    make,
+    lambda indices, width: batch([sentences[row] for row in indices], width, indices=indices),
     widths=widths,
-    batch_size=batch_size,
+    rows=[batch_size] * len(widths),
     seed=seed,
     shard_index=shard_index,
     shard_count=shard_count,
+    leave_out_longer=True,
+    names=('sentences', 'words'),
   )
 
 

@@ -37,7 +37,7 @@ def batches(
   shard_index: int = 0,
   shard_count: int = 1,
 ) -> 'grain.IterDataset':
-  """Batches for training, for ever, as `data.sentences.batches` makes them.
+  """Batches for training, for ever, as `buckets.batches` makes them.
 
   Args:
     coded: to learn from. Those longer than the last width are left out; `longer` counts them.
@@ -53,18 +53,16 @@ def batches(
   Raises:
     ValueError: if fewer sentences fit than a batch has rows, or a number is out of range.
   """
-
-  def make(indices: np.ndarray, width: int) -> Batch:
-    return batch([coded[index] for index in indices], width, indices=indices)
-
-  return sentences.batches(
+  return buckets.batches(
     lengths(coded),
-    make,
+    lambda indices, width: batch([coded[row] for row in indices], width, indices=indices),
     widths=widths,
-    batch_size=batch_size,
+    rows=[batch_size] * len(widths),
     seed=seed,
     shard_index=shard_index,
     shard_count=shard_count,
+    leave_out_longer=True,
+    names=('sentences', 'words'),
   )
 
 
