@@ -5,13 +5,11 @@ from pathlib import Path
 import jax
 import jax.numpy as jnp
 import numpy as np
-import pytest
 from flax import nnx
 
 import posjax
-from posjax.experiment.models.layer_sets import dropout
-from posjax.experiment.models.parser import Parser, Sentences, Sizes, Spans, between_ends
-from tests.experiment.text_made import jitted, moved
+from posjax.experiment.models.parser import Parser, Sentences, Sizes
+from tests.experiment.text_made import moved
 from tests.loops import error
 
 GOLDEN = np.load(Path(__file__).parents[1] / 'golden' / 'parser.npz')

@@ -19,7 +19,8 @@ heads' width, as in their code of 2020, where they have the root of the model's 
 the usual deviation and an epsilon of 1e-6; and the tables of words and positions are two tables
 where attention is by position alone, where they have one.
 
-B batch, W words, T = W + 2 tokens, L letters of a word, M model width, F features of a token, C labels.
+B batch, W words, T = W + 2 tokens, L letters of a word, M model width, F features of a token, C
+labels.
 """
 
 from collections.abc import Sequence
