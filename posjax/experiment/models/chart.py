@@ -26,7 +26,6 @@ https://arxiv.org/abs/1705.03919 (the loss).
 """
 
 import functools
-import itertools
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -158,6 +157,38 @@ def hinge(scores: Array, gold: Array, lengths: Array) -> jax.Array:
   return jax.nn.relu((apart + (cells & (labels != gold))).sum((1, 2)))
 
 
+def margins(scores: Array, lengths: Array) -> jax.Array:
+  """By how much each constituent of the best tree wins, [B, n, n]; 0 where there is none.
+
+  It is the score of the best tree less that of the best tree which has not this span with this
+  label; inf where every tree has it.
+
+  Args:
+    scores: as of `best`.
+    lengths: as of `best`.
+  """
+  _check(scores, lengths)
+  values = _largest(scores, lengths)
+  labels, _ = best(scores, lengths)
+  total, saved = _forward(values, lengths, MAX)
+  if saved is None:
+    return values
+
+  def send(outer, value, one, other):
+    return (outer + value)[None] + other, (outer + value)[None] + one
+
+  outer = _outward(saved, jnp.zeros_like(total), send, jnp.maximum, _NEVER)
+  # A tree that has not a span has another that crosses it: where none does, each split of a wider
+  # span leaves it whole.
+  crossed = total[:, None, None] - _crossing(_by_place(outer + saved.by_first))
+  others = jnp.arange(1, scores.shape[-1])[None, None, None] != labels[..., None]
+  relabelled = jnp.where(others, scores[..., 1:], -jnp.inf).max(-1)
+  relabelled = jnp.where(_root(scores, lengths), relabelled, jnp.maximum(relabelled, 0))
+  found = jnp.minimum(crossed, values - relabelled)
+  found = jnp.where(found < -_NEVER / 2, jnp.maximum(found, 0), jnp.inf)  # rounding is below 0
+  return jnp.where(labels > 0, found, 0)
+
+
 def spans(labels: Array) -> tuple[jax.Array, jax.Array, jax.Array]:
   """The constituents of each tree in a list: first words, last words and labels, each [B, 2n - 1].
 
@@ -268,115 +299,126 @@ def _total(values: jax.Array, lengths: Array, semiring: Semiring) -> jax.Array:
 
 
 class _Saved(NamedTuple):
-  """A chart by width, for the outside pass.
+  """A chart by width, for an outside pass.
 
   Attributes:
-    by_first: inside sums of spans by width - 1, sentence, first word.
-    by_last: the same by n - width, sentence, last word, and more rows and columns that are never.
+    values: of spans by width - 1, sentence, first word.
+    by_first: their inside sums at the same places.
+    by_last: the same by n - width, sentence, last word; there are twice as many rows and columns,
+      so that a slice for any width stays within.
     lengths: of the sentences.
   """
 
+  values: jax.Array
   by_first: jax.Array
   by_last: jax.Array
   lengths: jax.Array
 
 
-class _Block(NamedTuple):
-  """Widths that one loop goes through: arrays have one size, so it is chosen for the largest.
-
-  Attributes:
-    widths: the narrowest and one more than the widest.
-    splits: how many ways there are to split the widest.
-    firsts: how many spans of the narrowest there are.
-  """
-
-  widths: tuple[int, int]
-  splits: int
-  firsts: int
-
-
-_BLOCKS = 6  # With one, a loop would do six times the work that there is; with six, twice.
-
-
-def _blocks(words: int) -> list[_Block]:
-  """All widths from 2 in at most six blocks."""
-  size = max(-(-(words - 1) // _BLOCKS), 4)
-  edges = [*range(2, words + 1, size), words + 1]
-  return [_Block((low, high), high - 2, words + 1 - low) for low, high in itertools.pairwise(edges)]
-
-
-def _forward(values: jax.Array, lengths: Array, semiring: Semiring) -> tuple[jax.Array, _Saved]:
+def _forward(
+  values: jax.Array, lengths: Array, semiring: Semiring
+) -> tuple[jax.Array, _Saved | None]:
   """The inside pass: sums of all spans, narrow ones first."""
   rows, words, _ = values.shape
-  lengths = jnp.asarray(lengths)
-  values = _by_width(values)
-  more = max((b.widths[1] - b.widths[0] for b in _blocks(words)), default=1) - 1
-  by_first = jnp.full((words, rows, words), _NEVER, values.dtype)
-  by_last = jnp.full((words + more, rows, words + more), _NEVER, values.dtype)
-  if words:
-    by_first = by_first.at[0].set(values[0])
-    by_last = by_last.at[words - 1, :, :words].set(values[0])
-  for block in _blocks(words):
-    firsts = jnp.arange(block.firsts)[None]
-
-    def step(chart, width, block=block, firsts=firsts):
-      by_first, by_last = chart
-      sums = semiring.add(_ways(by_first, by_last, width, block))
-      sums += jax.lax.dynamic_index_in_dim(values, width - 1, keepdims=False)[:, : block.firsts]
-      sums = jnp.where(firsts + width <= words, sums, _NEVER)[None]
-      by_first = jax.lax.dynamic_update_slice(by_first, sums, (width - 1, _ZERO, _ZERO))
-      by_last = jax.lax.dynamic_update_slice(by_last, sums, (words - width, _ZERO, width - 1))
-      return (by_first, by_last), None
-
-    widths = jnp.arange(*block.widths, dtype=jnp.int32)
-    (by_first, by_last), _ = jax.lax.scan(step, (by_first, by_last), widths)
   if not words:
-    return jnp.zeros(rows, values.dtype), _Saved(by_first, by_last, lengths)
+    return jnp.zeros(rows, values.dtype), None
+  lengths, values = jnp.asarray(lengths), _by_width(values)
+  by_first = jnp.full((words, rows, words), _NEVER, values.dtype).at[0].set(values[0])
+  by_last = jnp.full((2 * words, rows, 2 * words), _NEVER, values.dtype)
+  by_last = by_last.at[words - 1, :, :words].set(values[0])
+
+  def step(chart, given):
+    width, value = given
+    by_first, by_last = chart
+    sums = value + semiring.add(by_first[:-1] + _slice(by_last, _others(by_last, width)))
+    sums = jnp.where(jnp.arange(words)[None] <= words - width, sums, _NEVER)[None]
+    own = (words - width, _ZERO, width - 1)
+    by_first = jax.lax.dynamic_update_slice(by_first, sums, (width - 1, _ZERO, _ZERO))
+    return (by_first, jax.lax.dynamic_update_slice(by_last, sums, own)), None
+
+  if words > 1:
+    widths = jnp.arange(2, words + 1, dtype=jnp.int32)
+    (by_first, by_last), _ = jax.lax.scan(step, (by_first, by_last), (widths, values[1:]))
   whole = by_first[jnp.maximum(lengths - 1, 0), jnp.arange(rows), 0]
-  return jnp.where(lengths > 0, whole, 0), _Saved(by_first, by_last, lengths)
+  return jnp.where(lengths > 0, whole, 0), _Saved(values, by_first, by_last, lengths)
 
 
-def _ways(by_first: jax.Array, by_last: jax.Array, width: jax.Array, block: _Block) -> jax.Array:
-  """The sums of both parts of each span of a width, by split, sentence, first word."""
-  rows, words = by_first.shape[1:]
-  one = by_first[: block.splits, :, : block.firsts]
-  start = (words - width + 1, _ZERO, width - 1)
-  return one + jax.lax.dynamic_slice(by_last, start, (block.splits, rows, block.firsts))
+def _backward(
+  semiring: Semiring, saved: _Saved | None, cotangent: jax.Array
+) -> tuple[jax.Array, None]:
+  """Derivatives of the sum by the values of all spans, [B, n, n]."""
+  if saved is None:
+    return jnp.zeros((len(cotangent), 0, 0), cotangent.dtype), None
 
+  def send(grad, value, one, other):
+    del value
+    shares = grad[None] * semiring.shares(one + other)
+    return shares, shares
 
-def _backward(semiring: Semiring, saved: _Saved, cotangent: jax.Array) -> tuple[jax.Array, None]:
-  """The outside pass: derivatives of the sum by the values of all spans, wide ones first."""
-  by_first, by_last, lengths = saved
-  words, rows, _ = by_first.shape
-  grads_first, grads_last = jnp.zeros_like(by_first), jnp.zeros_like(by_last)
-  if words:
-    whole = jnp.maximum(lengths - 1, 0), jnp.arange(rows), 0
-    grads_first = grads_first.at[whole].set(jnp.where(lengths > 0, cotangent, 0))
-  for block in reversed(_blocks(words)):
-    size = block.splits, rows, block.firsts
-
-    def step(grads, width, block=block, size=size):
-      grads_first, grads_last = grads
-      own = (words - width, _ZERO, width - 1), (1, *size[1:])
-      span = jax.lax.dynamic_slice(grads_last, *own)
-      span += jax.lax.dynamic_slice(grads_first, (width - 1, _ZERO, _ZERO), own[1])
-      grads_first = jax.lax.dynamic_update_slice(grads_first, span, (width - 1, _ZERO, _ZERO))
-      shares = span * semiring.shares(_ways(by_first, by_last, width, block))
-      grads_first = grads_first.at[: size[0], :, : size[2]].add(shares)
-      start = (words - width + 1, _ZERO, width - 1)
-      shares += jax.lax.dynamic_slice(grads_last, start, size)
-      return (grads_first, jax.lax.dynamic_update_slice(grads_last, shares, start)), None
-
-    widths = jnp.arange(*block.widths, dtype=jnp.int32)
-    (grads_first, grads_last), _ = jax.lax.scan(
-      step, (grads_first, grads_last), widths, reverse=True
-    )
-  if words:
-    grads_first = grads_first.at[0].add(grads_last[words - 1, :, :words])
-  return _by_place(grads_first), None
+  start = jnp.where(saved.lengths > 0, cotangent, 0)
+  return _by_place(_outward(saved, start, send, jnp.add, 0)), None
 
 
 _total.defvjp(_forward, _backward)
+
+
+def _outward(
+  saved: _Saved,
+  start: jax.Array,
+  send: Callable[..., tuple[jax.Array, jax.Array]],
+  add: Callable[[jax.Array, jax.Array], jax.Array],
+  nothing: float,
+) -> jax.Array:
+  """An outside pass: what each span has got from all wider ones, by width - 1, row, first word.
+
+  Args:
+    saved: the chart.
+    start: what the whole sentence gets, [B].
+    send: of what a span has got, its value, and the inside sums of both parts of each way to split
+      it, by split, what either part gets.
+    add: adds up what a span gets.
+    nothing: what it does not change.
+  """
+  values, by_first, by_last, lengths = saved
+  words, rows, _ = by_first.shape
+  whole = jnp.maximum(lengths - 1, 0), jnp.arange(rows), 0
+  got_first = jnp.full_like(by_first, nothing).at[whole].set(start)
+  got_last = jnp.full_like(by_last, nothing)
+
+  def step(got, given):
+    width, value = given
+    got_first, got_last = got
+    own = (width - 1, _ZERO, _ZERO)
+    span = jax.lax.dynamic_slice(got_last, (words - width, _ZERO, width - 1), (1, rows, words))
+    span = add(span, jax.lax.dynamic_slice(got_first, own, (1, rows, words)))
+    got_first = jax.lax.dynamic_update_slice(got_first, span, own)
+    at = _others(by_last, width)
+    to_one, to_other = send(span[0], value, by_first[:-1], _slice(by_last, at))
+    got_first = got_first.at[:-1].set(add(got_first[:-1], to_one))
+    to_other = add(_slice(got_last, at), to_other)
+    return (got_first, jax.lax.dynamic_update_slice(got_last, to_other, at)), None
+
+  if words > 1:
+    widths = jnp.arange(2, words + 1, dtype=jnp.int32)
+    (got_first, got_last), _ = jax.lax.scan(
+      step, (got_first, got_last), (widths, values[1:]), reverse=True
+    )
+  return got_first.at[0].set(add(got_first[0], got_last[words - 1, :, :words]))
+
+
+def _others(by_last: jax.Array, width: jax.Array) -> tuple[jax.Array, np.int32, jax.Array]:
+  """Where a slice begins, in which the second parts of all spans of a width lie.
+
+  Its rows are by the width of the first part, its columns by the first word of the span. Rows of
+  first parts that leave nothing of the span, and columns behind the last span, hold `_NEVER`.
+  """
+  return len(by_last) // 2 - width + 1, _ZERO, width - 1
+
+
+def _slice(by_last: jax.Array, at: tuple[jax.Array, np.int32, jax.Array]) -> jax.Array:
+  """That slice, [n - 1, B, n]."""
+  words = len(by_last) // 2
+  return jax.lax.dynamic_slice(by_last, at, (words - 1, by_last.shape[1], words))
 
 
 def _by_width(values: jax.Array) -> jax.Array:
