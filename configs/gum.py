@@ -15,9 +15,9 @@ from configs import parsing
 def get_config() -> ConfigDict:
   """`parsing`, for English text."""
   c = parsing.get_config()
-  c.steps = 4600  # 40 epochs
+  c.steps = 11_600  # 100 epochs
   c.task.data = 'file:gum_const'
-  c.task.widths = (8, 16, 24, 32, 48, 64, 104)
+  c.task.widths = (12, 24, 36, 56, 104)
   c.task.zero_digits = True
   c.task.longest_word = 20
   c.model.width = 256
@@ -35,6 +35,6 @@ def get_config() -> ConfigDict:
   c.optimizer.warmup_steps = 160
   c.optimizer.weight_decay = 0.01
   c.log_every = 50
-  c.eval_every = 575
-  c.checkpoint_every = 575
+  c.eval_every = 1160
+  c.checkpoint_every = 1160
   return c

@@ -145,21 +145,21 @@ class Parser(nnx.Module):
     self.sizes = sizes
     self.words = table(sizes.words + 2)
     self.tags = table(sizes.tags + 2) if sizes.tags else None
-    self.characters = self.spelled = None
-    if characters is not None:
-      self.characters = CharacterEncoder(
-        characters,
-        sizes.characters,
-        Scheme() if character_scheme is None else posjax.get(character_scheme),
-        width=character_width,
-        num_heads=character_heads,
-        hidden_width=character_hidden,
-        output_projection=True,
-        dropout_rate=dropout_rate,
-        vector_dropout=character_dropout,
-        rngs=rngs,
-      )
-      self.spelled = nnx.Linear(character_width, width, rngs=rngs)
+    letters = lambda kind: CharacterEncoder(
+      kind,
+      sizes.characters,
+      Scheme() if character_scheme is None else posjax.get(character_scheme),
+      width=character_width,
+      num_heads=character_heads,
+      hidden_width=character_hidden,
+      output_projection=True,
+      dropout_rate=dropout_rate,
+      vector_dropout=character_dropout,
+      rngs=rngs,
+    )
+    self.characters = None if characters is None else letters(characters)
+    spelled = lambda: nnx.Linear(character_width, width, rngs=rngs)
+    self.spelled = None if characters is None else spelled()
     self.embed = Positions(pattern, dims, rngs=rngs)
     self.norm = layer_set.norm('LayerNorm')(width, rngs=rngs)
     given = {**options, 'num_heads': num_heads, 'dropout_rate': dropout_rate}
@@ -219,7 +219,7 @@ class Parser(nnx.Module):
     if self.tags is not None:
       tags: Any = sentences.tags
       x += self._look_up(self.tags, between_ends(tags, lengths, self.sizes.tags), keys[2])
-    if self.characters is not None and self.spelled is not None:
+    if self.characters is not None:
       x += self._spell(sentences, keys[3])
     segments = between_ends(sentences.segments, lengths, 1, 1)
     real = segments != 0
