@@ -70,8 +70,8 @@ def read(
     FileNotFoundError: there is no such file.
 
   Example:
-    >>> read('synthetic:brackets').train[0].words[:3]
-    ('the', 'king', 'knows')
+    >>> ' '.join(read('synthetic:brackets').train[1].words)
+    'every river finds every river .'
   """
   kind, argument = parse('trees', expression, FORMS)
   if kind == 'file':
@@ -128,8 +128,8 @@ def facts(trees: Trees) -> dict[str, str]:
   }
 
 
-def _sentence(placed: Placed, *, traces: bool, functions: bool) -> Sentence:
-  tree, where = placed
+def _sentence(found: Placed, *, traces: bool, functions: bool) -> Sentence:
+  tree, where = found
   left = stripped(tree, traces=traces, functions=functions) if traces or functions else tree
   if left is None:
     raise ValueError(f'{where} should have a word, but has traces alone.')

@@ -121,7 +121,7 @@ def batch(
 
 
 def lengths(coded: Sequence[Coded]) -> list[int]:
-  """Of sentences, in words."""
+  """The lengths of sentences, in words."""
   return [len(one.words) for one in coded]
 
 

@@ -7,6 +7,8 @@ than two children in a node, words that are constituents by themselves, and chai
 (a command is an S of a VP alone).
 """
 
+import functools
+
 import numpy as np
 
 from posjax.experiment.data.trees.tree import Leaf, Node, Tree
@@ -20,21 +22,22 @@ _WORDS = {
   'RB': ('now', 'often'),
 }
 _SAYS = ('says', 'knows')
-_COUNTS = (1024, 256)  # training and held-out sentences
+_COUNTS = (512, 128)  # training and held-out sentences
 _LONGEST = 24  # words
 
 
-def trees() -> tuple[list[tuple[Tree, str]], list[tuple[Tree, str]]]:
-  """The same trees every time: 1,024 training ones and 256 held-out ones, no two equal."""
+@functools.cache
+def trees() -> tuple[tuple[tuple[Tree, str], ...], tuple[tuple[Tree, str], ...]]:
+  """The same trees every time: 512 training ones and 128 held-out ones, no two equal."""
   rng = np.random.default_rng(0)
   made: dict[Tree, None] = {}
   while len(made) < sum(_COUNTS):
     tree = Node('TOP', (_sentence(rng),))
     if _length(tree) <= _LONGEST:
       made[tree] = None
-  placed = [
+  placed = tuple(
     (tree, f'synthetic:brackets, sentence {number}') for number, tree in enumerate(made, start=1)
-  ]
+  )
   return placed[: _COUNTS[0]], placed[_COUNTS[0] :]
 
 

@@ -110,7 +110,7 @@ def _walk(sentence: Sentence) -> Iterator[Event]:
   """The events of the tree of a sentence."""
   words, top = sentence.words, sentence.top
   check_tags(words, sentence.tags, sentence.where)
-  opening = _by_start(sentence)
+  opening = by_start(sentence)
   ends: list[int] = []
   whole = next((span.label for span in sentence.spans if span[:2] == (0, len(words))), '')
   if top is not None and whole != TOP:
@@ -130,8 +130,12 @@ def _walk(sentence: Sentence) -> Iterator[Event]:
     yield None
 
 
-def _by_start(sentence: Sentence) -> dict[int, list[Span]]:
-  """The spans that begin at each word, outer ones first. Raises ValueError if they cross."""
+def by_start(sentence: Sentence) -> dict[int, list[Span]]:
+  """The spans of a sentence that begin at each word, outer ones first.
+
+  Raises:
+    ValueError: they are not those of a tree over all of its words.
+  """
   opening: dict[int, list[Span]] = defaultdict(list)
   around: list[Span] = []
   length = len(sentence.words)

@@ -8,10 +8,10 @@ from collections.abc import Iterable, Iterator
 from typing import NamedTuple, Union
 
 EMPTY = '-NONE-'  # the tag of a trace, a word that nobody says
-_PIECE = re.compile(r'[()]|[^\s()]+')
-_FUNCTIONS = re.compile(
-  r'(?<=[^-=])[-=].*'
-)  # a label that begins with a hyphen, as -LRB-, has none
+# Other spaces, such as the one that joins 10 and 000, are letters.
+_WORD = re.compile(r'[^ \t\r\n()]+')
+_PIECE = re.compile(rf'[()]|{_WORD.pattern}')
+_FUNCTIONS = re.compile(r'^([^-=]+)[-=].*')  # labels that begin with a hyphen, as -LRB-, have none
 
 
 class Leaf(NamedTuple):
@@ -174,9 +174,9 @@ def write(tree: Tree) -> str:
       continue
     text = event if isinstance(event, Leaf) else (event,)
     for each in text:
-      if not _PIECE.fullmatch(each) and (each or parts):
+      if not (_WORD.fullmatch(each) or (event == '' and not parts)):
         raise ValueError(
-          f'Labels, tags and words should have no brackets or spaces, and a letter or more, but '
+          'Labels, tags and words should have no brackets or spaces, and a letter or more, but '
           f'there is {each!r}: `escaped` spells brackets.'
         )
     parts.append(f'{" " if parts else ""}({" ".join(text)}')
@@ -216,7 +216,7 @@ def stripped(tree: Tree, *, traces: bool, functions: bool) -> Tree | None:
   def left() -> Iterator[Event]:
     for event in events(tree):
       if isinstance(event, str):
-        yield without_functions(event) if functions else event
+        yield _FUNCTIONS.sub(r'\1', event) if functions else event
       elif not (traces and event is not None and event.tag == EMPTY):
         yield event
 
@@ -230,4 +230,4 @@ def without_functions(label: str) -> str:
     >>> [without_functions(label) for label in ('NP-SBJ-1', 'NP=2', '-LRB-')]
     ['NP', 'NP', '-LRB-']
   """
-  return label if label[:1] in '-=' else _FUNCTIONS.sub('', label)
+  return _FUNCTIONS.sub(r'\1', label)
