@@ -130,7 +130,7 @@ def nll(scores: Array, gold: Array, lengths: Array) -> jax.Array:
   _check(scores, lengths, gold)
   gold = _within(gold, lengths)
   crossed = _crossing((gold > 0).astype(scores.dtype)) > 0
-  never = (gold == 0) & (crossed | _root(scores, lengths))
+  never = crossed | (_root(scores, lengths) & (gold == 0))
   values = jnp.where(never, _NEVER, _of_labels(scores, gold))
   forms = _total(values, lengths, LOG)
   return jnp.where(forms > _NEVER / 2, log_partition(scores, lengths) - forms, jnp.inf)
@@ -361,7 +361,7 @@ def _backward(
     return shares, shares
 
   start = jnp.where(saved.lengths > 0, cotangent, 0)
-  return _by_place(_outward(saved, start, send, jnp.add, 0)), None
+  return _by_place(_outward(saved, start, send, jnp.add, 0.0)), None
 
 
 _total.defvjp(_forward, _backward)
