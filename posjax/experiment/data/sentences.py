@@ -1,0 +1,108 @@
+"""Rows of one sentence each, with whatever is known of its words, padded to few widths.
+
+`buckets` chooses which sentences come together; this file makes their arrays.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from posjax.experiment.data import buckets
+from posjax.experiment.data.buckets import Batch, check_widths
+
+if TYPE_CHECKING:
+  import grain
+
+
+def batches(
+  lengths: Sequence[int] | np.ndarray,
+  make: Callable[[np.ndarray, int], Batch],
+  *,
+  widths: Sequence[int],
+  batch_size: int,
+  seed: int,
+  shard_index: int = 0,
+  shard_count: int = 1,
+) -> 'grain.IterDataset':
+  """Batches for training, for ever: each is a function of the seed and its number alone.
+
+  Sentences longer than the last width are left out (`longer` counts them), and else fewer than
+  `batch_size` in an epoch, others each time; `buckets.batches` says how they are put together.
+
+  Args:
+    lengths: of each sentence, in words.
+    make: `(indices of sentences [B], width) -> batch`.
+    widths: of rows, rising.
+    batch_size: rows per batch, all shards together; shard_count divides it.
+    seed: 0 or more.
+    shard_index: this shard, in [0, shard_count).
+    shard_count: number of disjoint shards.
+
+  Raises:
+    ValueError: if fewer sentences fit than a batch has rows, or a number is out of range.
+  """
+  widths, lengths = check_widths(widths), np.asarray(lengths, int)
+  (fitting,) = np.nonzero(lengths <= widths[-1])
+  if len(fitting) < batch_size:
+    raise ValueError(
+      f'A batch of {batch_size} needs as many sentences of at most {widths[-1]} words, but '
+      f'{len(fitting)} of {len(lengths)} are.'
+    )
+  return buckets.batches(
+    lengths[fitting],
+    lambda indices, width: make(fitting[indices], width),
+    widths=widths,
+    rows=[batch_size] * len(widths),
+    seed=seed,
+    shard_index=shard_index,
+    shard_count=shard_count,
+  )
+
+
+def longer(lengths: Sequence[int], width: int) -> int:
+  """How many sentences are longer than a row."""
+  return sum(length > width for length in lengths)
+
+
+def batch(
+  fields: Mapping[str, tuple[Sequence[np.ndarray], tuple[int, ...]]],
+  lengths: Sequence[int],
+  width: int,
+  *,
+  rows: int | None = None,
+  indices: Sequence[int] | np.ndarray | None = None,
+) -> dict[str, np.ndarray]:
+  """One batch of sentences, each at the left of its row.
+
+  Args:
+    fields: by name, an array for each sentence, and the shape of a row that holds any of them.
+    lengths: of the sentences, in words; one or more.
+    width: W.
+    rows: B; the number of sentences if None. Rows beyond it are 0 throughout, but for `row`.
+    indices: those of the sentences, for `row`; by default 0, 1, ...
+
+  Returns:
+    int32 arrays, 0 in the padding: the fields; `segments`, 1 at each word, [B, W]; `row`, the index
+    of the sentence, -1 in a row that is filled up; and `tokens`, its words, [B].
+
+  Raises:
+    ValueError: if a sentence does not fit.
+  """
+  count = len(lengths)
+  rows = count if rows is None else rows
+  if max(lengths) > width or count > rows:
+    raise ValueError(
+      f'{rows} rows of {width} cannot hold {count} sentences, of up to {max(lengths)} words.'
+    )
+  made: dict[str, np.ndarray] = {}
+  for name, (arrays, shape) in fields.items():
+    made[name] = np.zeros((rows, *shape), np.int32)
+    for row, array in zip(made[name], arrays, strict=False):
+      row[tuple(map(slice, array.shape))] = array
+  tokens = np.zeros(rows, np.int32)
+  tokens[:count] = lengths
+  made['segments'] = (np.arange(width) < tokens[:, None]).astype(np.int32)
+  made['row'], made['tokens'] = np.full(rows, -1, np.int32), tokens
+  made['row'][:count] = range(count) if indices is None else indices
+  return made
