@@ -5,10 +5,10 @@ node whose label is 0 is no constituent, and its score is 0, so that a tree with
 at a node is one of its binary forms with label 0 in between. The span of the whole sentence may not
 have label 0.
 
-Scores are [B, n, n, C], by the first word of a span, its last word, and its label. What stands at
-label 0, below the diagonal, or behind the end of a sentence is not read, NaN included. The labels
-of a tree are integers [B, n, n] at the same places, 0 where no constituent is. All functions are
-pure, and work under jit and in any float type.
+Scores are [B, n, n, C], by the first word of a span, its last word, and its label. What stands
+below the diagonal or behind the end of a sentence is not read, NaN included, and any finite number
+at label 0 counts as 0. The labels of a tree are integers [B, n, n] at the same places, 0 where no
+constituent is. All functions are pure, and work under jit and in any float type.
 
 Labels come first: each span has its largest score, or the logarithm of the sum of exponentials.
 Then one recursion works on [B, n, n]. It goes by width: of its n - 1 steps, one after the other,
@@ -70,7 +70,8 @@ LOG = Semiring(
 def best(scores: Array, lengths: Array) -> tuple[jax.Array, jax.Array]:
   """The best tree of each sentence, and its score (CKY).
 
-  Of equally good labels of a span it takes the smallest, and of equally good splits the first.
+  Of equally good labels of a span it takes the smallest, and of equally good splits the first. The
+  gradient of the score is 1 at the labels of the tree.
 
   Args:
     scores: [B, n, n, C]; at least one label besides 0.
@@ -80,9 +81,9 @@ def best(scores: Array, lengths: Array) -> tuple[jax.Array, jax.Array]:
     Labels int32 [B, n, n], and scores [B]. A sentence without words has no spans and score 0.
   """
   _check(scores, lengths)
-  values = _largest(scores, lengths)
-  cells = _tree(values, lengths)
-  return _labels(scores, cells, lengths), _total(values, lengths, MAX)
+  fixed = jax.lax.stop_gradient(scores)
+  labels = _labels(fixed, _tree(_largest(fixed, lengths), lengths), lengths)
+  return labels, _of_labels(scores, labels).sum((1, 2))
 
 
 def log_partition(scores: Array, lengths: Array) -> jax.Array:
@@ -129,7 +130,7 @@ def nll(scores: Array, gold: Array, lengths: Array) -> jax.Array:
   _check(scores, lengths, gold)
   gold = _within(gold, lengths)
   crossed = _crossing((gold > 0).astype(scores.dtype)) > 0
-  never = (gold == 0) & (crossed | _root(scores, lengths))
+  never = crossed | (_root(scores, lengths) & (gold == 0))
   values = jnp.where(never, _NEVER, _of_labels(scores, gold))
   forms = _total(values, lengths, LOG)
   return jnp.where(forms > _NEVER / 2, log_partition(scores, lengths) - forms, jnp.inf)
@@ -210,14 +211,18 @@ def spans(labels: Array) -> tuple[jax.Array, jax.Array, jax.Array]:
 
 def _largest(scores: Array, lengths: Array, gold: jax.Array | None = None) -> jax.Array:
   """The largest score of each span, [B, n, n]; with 1 added to labels that are not gold's."""
-  scores = jnp.where(_inside(scores, lengths)[..., None], scores, 0)
+  # Sums, unlike choices (`where`) and slices, are fused with the maximum: nothing of the scores'
+  # size is stored, which would take five times as long.
+  first = jnp.where(jnp.arange(scores.shape[-1]) == 0, _NEVER, 0).astype(scores.dtype)
+  scores += first[None, None, None]
+  nothing = jnp.zeros((), scores.dtype)
   if gold is not None:
-    scores += (jnp.arange(scores.shape[-1])[None, None, None] != gold[..., None]).astype(
-      scores.dtype
-    )
-  nothing = jnp.zeros((), scores.dtype) if gold is None else (gold != 0).astype(scores.dtype)
-  some = scores[..., 1:].max(-1)
-  return jnp.where(_root(scores, lengths), some, jnp.maximum(some, nothing))
+    labels = jnp.arange(scores.shape[-1])[None, None, None]
+    scores += (labels != gold[..., None]).astype(scores.dtype)
+    nothing = (gold != 0).astype(scores.dtype)
+  some = scores.max(-1)
+  some = jnp.where(_root(scores, lengths), some, jnp.maximum(some, nothing))
+  return jnp.where(_inside(scores, lengths), some, 0)
 
 
 def _labels(
@@ -356,7 +361,7 @@ def _backward(
     return shares, shares
 
   start = jnp.where(saved.lengths > 0, cotangent, 0)
-  return _by_place(_outward(saved, start, send, jnp.add, 0)), None
+  return _by_place(_outward(saved, start, send, jnp.add, 0.0)), None
 
 
 _total.defvjp(_forward, _backward)
