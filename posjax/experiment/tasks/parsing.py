@@ -17,7 +17,7 @@ import numpy as np
 from flax import nnx
 from jaxtyping import Array
 
-from posjax.experiment import bracket_metrics, metrics
+from posjax.experiment import bracket_metrics, metrics, tree_drawing
 from posjax.experiment.checks import Count, Section, Seed
 from posjax.experiment.data import trees
 from posjax.experiment.data.buckets import check_widths, width_of
@@ -33,6 +33,7 @@ from posjax.experiment.data.trees.vocabulary import Vocabulary, learn
 from posjax.experiment.models import chart
 from posjax.experiment.models.parser import Parser, Sentences, Sizes, parser_keys
 from posjax.experiment.tasks import Answer, Arrays, Ask, Batch, Evaluation, Example, Task, Unit
+from posjax.experiment.tree_drawing import strength
 from posjax.scheme import PRNGKey, Scheme
 
 EXAMPLES = 2  # held-out sentences that a run parses at its end
@@ -326,23 +327,31 @@ def answer(asked: Asked, model: Any, texts: Sequence[str], key: PRNGKey) -> list
   """
   read = [asked.read(text) for text in texts]
   graph, state = nnx.split(model)
-  labels, values = map(np.asarray, _parsed(graph, state, asked.encode(read), key))
+  found = _parsed(graph, state, asked.encode(read), key)
   return [
-    _answer(one._replace(spans=spans_of(said, asked.vocabulary.labels)), value)
-    for one, said, value in zip(read, labels, values, strict=True)
+    _answer(one._replace(spans=spans_of(said, asked.vocabulary.labels)), value, margins)
+    for one, said, value, margins in zip(read, *map(np.asarray, found), strict=True)
   ]
 
 
 @functools.partial(jax.jit, static_argnames='graph')
-def _parsed(graph: Any, state: Any, read: Sentences, key: PRNGKey) -> tuple[Array, Array]:
+def _parsed(graph: Any, state: Any, read: Sentences, key: PRNGKey) -> tuple[Array, Array, Array]:
+  """The best trees with their scores, and by how much each constituent wins."""
   scores = nnx.merge(graph, state)(read, ids_key=key).astype(jnp.float32)
-  return chart.best(scores, read.lengths)
+  return *chart.best(scores, read.lengths), chart.margins(scores, read.lengths)
 
 
-def _answer(parsed: Sentence, value: np.ndarray) -> Answer:
+def _answer(parsed: Sentence, value: np.ndarray, margins: np.ndarray) -> Answer:
   if np.isnan(value):
     return Answer('(no tree: positions lie beyond a table of the scheme)')
-  return Answer(write(tree_of(parsed)))
+  won = {(start, end): float(margins[start, end - 1]) for start, end, _ in parsed.spans}
+  # Every tree has a constituent whose margin is infinite.
+  strengths = {span: 1.0 if np.isinf(one) else strength(one) for span, one in won.items()}
+  return Answer(
+    write(tree_of(parsed)),
+    tree_drawing.text(parsed, strengths),
+    {'tree': functools.partial(tree_drawing.draw, sentence=parsed, strengths=strengths)},
+  )
 
 
 def _asked_for(one: Sentence, tags: bool) -> str:
