@@ -327,10 +327,10 @@ def answer(asked: Asked, model: Any, texts: Sequence[str], key: PRNGKey) -> list
   """
   read = [asked.read(text) for text in texts]
   graph, state = nnx.split(model)
-  found = _parsed(graph, state, asked.encode(read), key)
+  labels, values, margins = map(np.asarray, _parsed(graph, state, asked.encode(read), key))
   return [
-    _answer(one._replace(spans=spans_of(said, asked.vocabulary.labels)), value, margins)
-    for one, said, value, margins in zip(read, *map(np.asarray, found), strict=True)
+    _answer(one._replace(spans=spans_of(said, asked.vocabulary.labels)), value, won)
+    for one, said, value, won in zip(read, labels, values.tolist(), margins, strict=True)
   ]
 
 
@@ -341,7 +341,7 @@ def _parsed(graph: Any, state: Any, read: Sentences, key: PRNGKey) -> tuple[Arra
   return *chart.best(scores, read.lengths), chart.margins(scores, read.lengths)
 
 
-def _answer(parsed: Sentence, value: np.ndarray, margins: np.ndarray) -> Answer:
+def _answer(parsed: Sentence, value: float, margins: np.ndarray) -> Answer:
   if np.isnan(value):
     return Answer('(no tree: positions lie beyond a table of the scheme)')
   won = {(start, end): float(margins[start, end - 1]) for start, end, _ in parsed.spans}
