@@ -69,8 +69,8 @@ def build(spec: Parse, given: dict[str, np.ndarray]) -> Built:
 
 def steps(spec: Parse) -> int:
   """How many turns the loops of a compiled part of the chart take, one after the other."""
-  given = jax.tree.map(jnp.asarray, inputs(spec))
-  text = jax.jit(_of_chart(spec.way)).lower(*given.values()).compile().as_text()
+  given = map(jnp.asarray, inputs(spec).values())
+  text = jax.jit(_of_chart(spec.way)).lower(*given).compile().as_text()
   return sum(map(int, re.findall(r'"known_trip_count":\{"n":"(\d+)"\}', text or '')))
 
 

@@ -289,6 +289,15 @@ def test_the_hinge_is_zero_exactly_where_the_given_tree_wins_by_the_margin(drawn
   np.testing.assert_allclose(run(wins, gold).hinges, 0, atol=1e-12)
 
 
+def test_a_constituent_that_is_left_out_counts_in_the_choice_of_the_violating_tree(drawn):
+  scores, gold = drawn
+  gold[5, :3, :3] = spans_of([(0, 3, 1), (0, 2, 1)])[:3, :3]
+  scores[5, :3, :3] = NEVER
+  scores[5, 0, 2, 1], scores[5, 0, 1, 1], scores[5, 1, 2, 1] = 0, 0, -0.5
+  # Without a label at the first two words there is 1, with one at the last two 1 - 0.5.
+  np.testing.assert_allclose(run(scores, gold).hinges[5], 1)
+
+
 def test_neither_other_sentences_nor_what_pads_a_sentence_changes_what_is_found(drawn):
   scores, gold = drawn
   found = run(*drawn)

@@ -203,10 +203,12 @@ def spans(labels: Array) -> tuple[jax.Array, jax.Array, jax.Array]:
     raise ValueError(f'labels must be [B, n, n], but got {list(labels.shape)}.')
   rows, words, _ = labels.shape
   if not words:
-    return (jnp.zeros((rows, 0), jnp.int32),) * 3
+    none = jnp.zeros((rows, 0), jnp.int32)
+    return none, none, none
   where, there = _listed(labels > 0)
   found = jnp.take_along_axis(labels.reshape(rows, -1), where, 1)
-  return tuple(jnp.where(there, it, 0) for it in (where // words, where % words, found))
+  listed = lambda numbers: jnp.where(there, numbers, 0)
+  return listed(where // words), listed(where % words), listed(found)
 
 
 def _largest(scores: Array, lengths: Array, gold: jax.Array | None = None) -> jax.Array:
