@@ -11,8 +11,15 @@ from flax import nnx
 
 import posjax
 from benchmarks import attention, crf, spec, train_step
-from benchmarks.peers import compiled, jax_nn, posjax_attend, posjax_decoder, posjax_pairs
-from benchmarks.spec import Attention, Pairs, Step, Unable
+from benchmarks.peers import (
+  compiled,
+  jax_nn,
+  posjax_attend,
+  posjax_decoder,
+  posjax_pairs,
+  posjax_parsing,
+)
+from benchmarks.spec import Attention, Pairs, Parse, Step, Unable
 from posjax.attention.places import bias
 from posjax.math.heads import product
 from tests.loops import error
@@ -304,3 +311,28 @@ def test_two_ways_of_a_crf_are_timed_only_where_they_agree(monkeypatch):
   monkeypatch.setattr(crf, 'log_partition', wrong)
   with pytest.raises(SystemExit, match='3 tokens, 2 tags, forward: the two ways differ by'):
     crf.case(3, 2, 'forward', 2)
+
+
+@pytest.mark.slow
+def test_the_parts_of_a_parser_give_what_their_names_say():
+  spec = Parse('concatenated', 'encoder', 5, batch=2, vocab=30, labels=4)
+  shapes = {'encoder': (2, 7, 256), 'scores': (2, 5, 5, 4)}
+  shapes |= {'hinge': (2, 5, 5, 4), 'nll': (2, 5, 5, 4)}
+  for way, shape in shapes.items():
+    one = spec._replace(way=way)
+    found = np.asarray(posjax_parsing.build(one, posjax_parsing.inputs(one)).run())
+    assert found.shape == shape
+    assert np.isfinite(found).all()
+    assert np.abs(found).max() > 0
+  best = spec._replace(way='best')
+  labels, values = posjax_parsing.build(best, posjax_parsing.inputs(best)).run()
+  assert labels.shape == (2, 5, 5)
+  assert values.shape == (2,)
+
+
+@pytest.mark.slow
+def test_a_chart_takes_two_steps_more_for_each_word():
+  steps = [posjax_parsing.steps(Parse('', 'best', length)) for length in (12, 14)]
+  # The search for the nodes of a tree, in 12^2 or 14^2 cells, takes eight steps in both.
+  assert steps[1] - steps[0] == 4
+  assert steps[0] >= 2 * 11
