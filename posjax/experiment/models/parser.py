@@ -272,14 +272,15 @@ class Spans(nnx.Module):
     posts = fenceposts(tokens) @ self.hidden.kernel[...]
     words = posts.shape[1] - 1
     first, last = jnp.triu_indices(words)
-    hidden = posts[:, last + 1] - posts[:, first] + self.hidden.bias[...][None, None]
+    bias: Any = self.hidden.bias
+    hidden = posts[:, last + 1] - posts[:, first] + bias[...][None, None]
     scores = self.readout(jax.nn.relu(self.norm(hidden)))
     whole = jnp.zeros((len(tokens), words, words, 1 + scores.shape[-1]), scores.dtype)
     return whole.at[:, first, last, 1:].set(scores)
 
 
 def fenceposts(tokens: Float[Array, 'B T F']) -> Float[Array, 'B T-1 F']:
-  """What stands between the tokens: the even features of one, and the odd ones of the next.
+  """Features between the tokens: the even ones of one token, and the odd ones of the next.
 
   Example:
     >>> fenceposts(jnp.arange(6.0).reshape(1, 3, 2))

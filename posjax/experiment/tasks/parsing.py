@@ -170,7 +170,7 @@ def _silent(layers: int) -> dict[str, dict[str, tuple[int, ...]]]:
     >>> list(_silent(2))[:3]
     ['content silent in layer 1', 'content silent in layer 2', 'content silent from layer 1']
   """
-  made = {}
+  made: dict[str, dict[str, tuple[int, ...]]] = {}
   numbers = range(1, layers + 1)
   for half in HALVES:
     for one in numbers:
