@@ -207,7 +207,7 @@ def spans(labels: Array) -> tuple[jax.Array, jax.Array, jax.Array]:
     return none, none, none
   where, there = _listed(labels > 0)
   found = jnp.take_along_axis(labels.reshape(rows, -1), where, 1)
-  listed = lambda numbers: jnp.where(there, numbers, 0)
+  listed = lambda found: jnp.where(there, found, 0)
   return listed(where // words), listed(where % words), listed(found)
 
 
@@ -265,23 +265,23 @@ def _of_labels(scores: Array, labels: jax.Array) -> jax.Array:
   return jnp.where(labels > 0, found, 0)
 
 
-def _crossing(numbers: jax.Array) -> jax.Array:
+def _crossing(values: jax.Array) -> jax.Array:
   """The largest number at a span that crosses each span, [B, n, n]; very low where none does.
 
   Two spans cross if they have words in common, and each has words that the other has not.
   """
-  words = numbers.shape[1]
+  words = values.shape[1]
   upper = jnp.triu(jnp.ones((words, words), bool))[None]
-  begins_before = _so_far(jnp.where(upper, _so_far(numbers, 1), _NEVER), 2)
-  ends_behind = _so_far(jnp.where(upper, _so_far(numbers, 2, back=True), _NEVER), 1, back=True)
+  begins_before = _so_far(jnp.where(upper, _so_far(values, 1), _NEVER), 2)
+  ends_behind = _so_far(jnp.where(upper, _so_far(values, 2, back=True), _NEVER), 1, back=True)
   return jnp.maximum(begins_before, ends_behind)
 
 
-def _so_far(numbers: jax.Array, axis: int, back: bool = False) -> jax.Array:
+def _so_far(values: jax.Array, axis: int, back: bool = False) -> jax.Array:
   """The largest number before each place along an axis, or behind it; very low where none is."""
-  pad, last = [(0, 0)] * numbers.ndim, numbers.shape[axis]
+  pad, last = [(0, 0)] * values.ndim, values.shape[axis]
   pad[axis] = (0, 1) if back else (1, 0)
-  wide = jnp.pad(numbers, pad, constant_values=_NEVER)
+  wide = jnp.pad(values, pad, constant_values=_NEVER)
   wide = jax.lax.slice_in_dim(wide, int(back), last + int(back), axis=axis)
   return jax.lax.cummax(wide, axis, reverse=back)
 
@@ -429,7 +429,7 @@ def _slice(by_last: jax.Array, at: tuple[jax.Array, np.int32, jax.Array]) -> jax
 
 
 def _by_width(values: jax.Array) -> jax.Array:
-  """Of numbers by sentence, first and last word those by width - 1, sentence, first word.
+  """Turns values by sentence, first and last word into those by width - 1, sentence, first word.
 
   Where a span would end behind the last word, there is 0.
   """

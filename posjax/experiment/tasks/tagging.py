@@ -164,7 +164,7 @@ def _vectors(
 
 
 def _facts_of_vectors(initial: Collection[_Initial], sha256: str) -> dict[str, str]:
-  """What the run says of initial vectors; and the hash of the data, theirs included."""
+  """The words that a run says of initial vectors; and the hash of the data, theirs included."""
   given = [each.given for each in initial if each.given]
   return {
     'vectors': '; '.join(each.told for each in initial),
