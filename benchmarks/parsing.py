@@ -6,12 +6,13 @@ python -m benchmarks.parsing --lengths=25,50 --batches=64 --rounds=7 --json=pars
 The parser is that of configs/gum.py, in float32, with whole rows: batches of sentences of one
 length. 'encoder' reads words and letters, up to the features of tokens; 'scores' goes on to the
 scores of all spans; 'best' finds the best trees of given scores, of 100 labels. 'hinge' and 'nll'
-are the losses of given scores and trees with their gradients. Each line has its own process; in
-each round every process runs once, in random order. The table shows sentences over the median
-(least-most) of process CPU seconds and of wall seconds, and the ratio to the encoder's: how many
-times as fast; the most memory that a run holds above its inputs, parameters included; and the
-compiler's own figure for temporary memory. Above each table stands how many steps the compiled
-chart takes one after the other.
+are the losses of given scores and trees with their gradients. benepar's lines are its chart and its
+margin loss, of the same scores and trees. Each line has its own process; in each round every
+process runs once, in random order. The table shows sentences over the median (least-most) of
+process CPU seconds and of wall seconds, and the ratio to the encoder's: how many times as fast; the
+most memory that a run holds above its inputs, parameters included; and the compiler's own figure
+for temporary memory. Above each table stands how many steps the compiled chart takes one after the
+other.
 """
 
 import argparse
@@ -26,6 +27,7 @@ from benchmarks.spec import Parse
 
 PARTS = ('encoder', 'scores', 'best', 'hinge', 'nll')
 PEERS = {part: Peer('posjax_parsing', part) for part in PARTS}
+PEERS |= {f'benepar {part}': Peer('benepar_parsing', part) for part in ('best', 'hinge')}
 
 
 def tables(given: argparse.Namespace) -> Iterator[tuple[str, Iterator[report.Line]]]:

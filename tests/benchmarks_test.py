@@ -331,6 +331,24 @@ def test_the_parts_of_a_parser_give_what_their_names_say():
 
 
 @pytest.mark.slow
+@pytest.mark.filterwarnings('ignore:.*arg_constraints')
+def test_the_chart_of_benepar_gives_what_ours_gives():
+  pytest.importorskip('benepar', reason='pip install --no-deps benepar torch-struct')
+  from benchmarks.peers import benepar_parsing
+
+  spec = Parse('', 'best', 9, batch=3, labels=7)
+  run = lambda peer, spec: peer.build(spec, posjax_parsing.inputs(spec)).run()
+  ours, theirs = (run(peer, spec) for peer in (posjax_parsing, benepar_parsing))
+  np.testing.assert_array_equal(ours[0], theirs)
+  spec = spec._replace(way='hinge')
+  ours, theirs = (np.asarray(run(peer, spec)) for peer in (posjax_parsing, benepar_parsing))
+  assert np.abs(ours).sum() > 10
+  np.testing.assert_array_equal(ours[..., 1:], theirs[..., 1:])  # label 0 is fixed in ours
+  with pytest.raises(Unable, match='benepar has no nll'):
+    benepar_parsing.build(spec._replace(way='nll'), {})
+
+
+@pytest.mark.slow
 def test_a_chart_takes_two_steps_more_for_each_word():
   steps = [posjax_parsing.steps(Parse('', 'best', length)) for length in (12, 14)]
   # The search for the nodes of a tree, in 12^2 or 14^2 cells, takes eight steps in both.
