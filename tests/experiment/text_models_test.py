@@ -65,7 +65,9 @@ def values_and_gradients(model, dtype='float32'):
 
 CASES = [(name, scheme, {}) for name in ENCODERS for scheme in INPUTS]
 CASES += [('transformer', scheme, {}) for scheme in ('rope', 'sinusoidal|alibi(learned=True)')]
-CASES += [('partitioned', scheme, {}) for scheme in ('concatenated', 'concatenated+alibi')]
+CASES += [
+  ('partitioned', scheme, {}) for scheme in ('concatenated', 'concatenated+alibi(learned=True)')
+]
 CASES += [
   (name, scheme, {'bidirectional': True, 'num_layers': 2, 'pooling': kind})
   for name, kind in (('rnn', 'mean'), ('lstm', 'last'), ('gru', 'max'))
