@@ -434,8 +434,8 @@ def prepare(
     `(params, at)`, for `attend`.
 
   Raises:
-    TypeError: if `scheme` is no Scheme, or the segments are no integers.
-    ValueError: if there is not one segment for each token.
+    TypeError: if `scheme` is no Scheme, `x` no array, or the segments are no integers.
+    ValueError: if `x` has other axes, or there is not one segment for each token.
 
   Example:
     >>> params, at = prepare(Scheme(), {}, jnp.ones((1, 2, 4)), jnp.array([[0, 1]]))
@@ -443,6 +443,7 @@ def prepare(
     [[0, 1]]
   """
   check_is_scheme(scheme)
+  _check_input(x)
   if segments is not None:
     _check_documents('segments', segments, x.shape[:2])
   if last_segment is not None:
@@ -456,6 +457,13 @@ def prepare(
     last_segment = jnp.zeros_like(segments[:, 0]) if last is None else segments[:, 0]
   before = jnp.concatenate([last_segment[:, None], segments[:, :-1]], axis=1)
   return own(params, x, pos, last, segments != before)
+
+
+def _check_input(x: Any) -> None:
+  if not isinstance(x, jax.Array | np.ndarray):
+    raise TypeError(f'x must be an array, the input of a layer, but got {shown(x)}.')
+  if x.ndim != 3:
+    raise ValueError(f'x must be [B, T, M], the input of a layer, but got shape {x.shape}.')
 
 
 def _check_documents(name: str, documents: Any, shape: tuple[int, ...]) -> None:
