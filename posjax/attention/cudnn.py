@@ -43,7 +43,7 @@ def refusal(scheme: Scheme, q: Array, k: Array, v: Array, rules: Rules) -> str |
     scheme: any scheme.
     q: queries after place 2.
     k: keys after place 2.
-    v: values.
+    v: values after `value`.
     rules: of the attention.
 
   Example:

@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Inexact, Int, Num
 
-from posjax.attention import cudnn, dense, distances, inputs, padding
+from posjax.attention import cudnn, dense, distances, inputs, padding, values
 from posjax.attention.blockwise import engine
 from posjax.attention.inputs import Operands, Rules
 from posjax.attention.pallas import fused
@@ -51,9 +51,9 @@ def attend(
   Places 0 and 1 act before q, k and v exist: the model calls `scheme.ids` and `scheme.embed`. For a
   scheme that has no other place, as `sinusoidal`, this is attention without positions.
 
-  softmax(cap(logits(scale * query(q) . key(k)) + bias)) v + values, in float32: `query`, `key`,
-  `logits`, `bias` and `values` are the scheme's. A logit of -inf hides its pair, whatever the cap;
-  all finite logits keep their order.
+  output(softmax(cap(logits(scale * query(q) . key(k)) + bias)) value(v)) + values, in float32:
+  `query`, `key`, `logits`, `bias`, `value`, `output` and `values` are the scheme's. A logit of
+  -inf hides its pair, whatever the cap; all finite logits keep their order.
 
   Arrays are those of JAX or NumPy. Ids, orders and segments may lack the batch axes: they then hold
   for every row. Where an axis of the batch, of queries or of keys has no entries, the result is
@@ -62,9 +62,9 @@ def attend(
   Args:
     q: queries, real or complex numbers of 16 bits or more, as are keys and values.
     k: keys; K heads, each shared by H / K consecutive query heads.
-    v: values. Keys and values of segment 0, and those that `mask` hides from every query, count as
-      zero, whatever they hold. A NaN in any other token may spread to queries that do not see it,
-      because of causality, the window or another segment.
+    v: values, of any width E. Keys and values of segment 0, and those that `mask` hides from every
+      query, count as zero, whatever they hold. A NaN in any other token may spread to queries that
+      do not see it, because of causality, the window or another segment.
     scheme: a `Scheme`, or a line for `posjax.get`; `Scheme()` is attention without positions.
     params: the scheme's parameters, as from `posjax.init` or its `prepare`, with the names, shapes
       and kinds of numbers that these give for the heads of q and k.
@@ -97,9 +97,9 @@ def attend(
       'dense' has them.
 
   Returns:
-    [*B, T, H, E], in the dtype of `v`. With `return_weights`, this and the weights, float32
-    [*B, H, T, S], before any dropout; a hidden pair has the weight 0. What place 4 adds to the
-    output is not in them.
+    [*B, T, H, E], in the dtype of `v`; of another width where the scheme widens values.
+    With `return_weights`, this and the weights, float32 [*B, H, T, S], before any dropout; a hidden
+    pair has the weight 0. What place 4 adds to the output is not in them.
 
   Raises:
     ValueError: if shapes or parameters do not fit, a number is out of its range, an argument lacks
@@ -143,16 +143,18 @@ def attend(
   k_side = inputs.make_side('k', k, scheme, scheme.key, params, *k_rest, k_shown, zero_padding)
   distances.check_known(scheme, q_side, k_side)
   if 0 in (*q.shape, *v.shape):  # no numbers to compute, or no key to see
-    out = jnp.zeros((*q.shape[:-1], v.shape[-1]), v.dtype)
+    width = values.width(scheme, params, v, q_side, k_side)
+    out = jnp.zeros((*q.shape[:-1], width), v.dtype)
     return (out, jnp.zeros(_pairs(q, k), jnp.float32)) if return_weights else out
   flat_v = v.reshape(k_side.raw.shape[:-1] + v.shape[-1:])
   padded = q_segments is not None or mask is not None
   if padded and (mask is not None or not zero_padding):
     flat_v = padding.blanked(flat_v, k_side.segments)
   x = Operands(params, q_side, k_side, flat_v, mask, sinks, dropout_key)
+  compute = values.turning(compute, scheme)
   out, weights = compute(scheme, rules, x) if return_weights else (compute(scheme, rules, x), None)
   out = padding.blanked(out, q_side.segments) if padded else out
-  out = out.reshape(*q.shape[:-1], v.shape[-1]).astype(v.dtype)
+  out = out.reshape(*q.shape[:-1], out.shape[-1]).astype(v.dtype)
   return out if weights is None else (out, weights.reshape(_pairs(q, k)))
 
 

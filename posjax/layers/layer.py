@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float, Inexact
+from jaxtyping import Array, Bool, Float, Inexact, Int
 
 from posjax.arguments import Positive, Share, Size, read
 from posjax.attention import attend
@@ -28,7 +28,18 @@ from posjax.layers.tokens import (
   check_tokens,
   without_padding,
 )
-from posjax.scheme import At, Dims, Ids, Params, PRNGKey, Scheme, declares, without_place_2
+from posjax.scheme import (
+  At,
+  Dims,
+  Ids,
+  Params,
+  PRNGKey,
+  Scheme,
+  declares,
+  prepare,
+  without_place_2,
+  without_value,
+)
 
 
 class Layer(NamedTuple):
@@ -202,7 +213,7 @@ def attend_prepared(
   return_weights: bool = False,
 ) -> Any:
   """`attend`, with the arguments of the layer, after the scheme's `prepare`."""
-  return attend(
+  attended = attend(
     heads.q,
     heads.k,
     heads.v,
@@ -227,6 +238,18 @@ def attend_prepared(
     implementation=layer.implementation,
     return_weights=return_weights,
   )
+  _check_width(layer, attended[0] if return_weights else attended)
+  return attended
+
+
+def _check_width(layer: Layer, out: Array) -> None:
+  """Refuses a scheme that leaves the sum of the values wider, or narrower, than they came."""
+  turns = declares(layer.scheme, 'value') or declares(layer.scheme, 'output')
+  if turns and out.shape[-1] != layer.dims.head_dim:
+    raise ValueError(
+      "The scheme's value and output must together leave a layer's values as wide as they came, "
+      f'{layer.dims.head_dim}, but got {out.shape[-1]}.'
+    )
 
 
 def init_cache(
@@ -290,7 +313,9 @@ def extend(
     pos=by_row('pos', new.pos, batch, tokens, axes), segments=segments, order=order
   )
   new = without_padding(new)
-  params, new = prepared(layer.scheme, params, new, caches.last(cache))
+  before = caches.last(cache), caches.last_segment(cache)
+  params, new = prepared(layer.scheme, params, new, *before)
+  dtype = heads.v.dtype
   layer, heads = _position(layer, params, heads, new)
   brought = heads.k, heads.v, new.at, new.pos, segments
   sorted_slots = 'S' in layer.scheme.whole
@@ -298,12 +323,14 @@ def extend(
   out = attend_prepared(layer, params, Heads(heads.q, seen.k, seen.v), new, seen, sinks=sinks)
   if layer.window is None:  # dynamic_update_slice clamps its index, silently
     out = jnp.where(stored.length > cache.k.shape[1], jnp.nan, out)
-  return out.astype(heads.v.dtype), stored
+  return out.astype(dtype), stored
 
 
 def _position(layer: Layer, params: Params, heads: Heads, new: Tokens) -> tuple[Layer, Heads]:
-  """Calls place 2 where the cache holds keys after it; the layer is then one without place 2."""
+  """Calls `value`, and place 2 where the cache holds keys after it; the layer is then without."""
   at = new.pos if new.at is None else new.at
+  heads = heads._replace(v=layer.scheme.value(params, heads.v, at))
+  layer = layer._replace(scheme=without_value(layer.scheme))
   done, k = caches.positioned(layer.scheme, params, heads.k, at)
   if not done:
     return layer, heads
@@ -343,6 +370,7 @@ def memorize(
   at = keys.pos if keys.at is None else keys.at
   order = _memory_order(layer, keys, k)
   _, k = caches.positioned(layer.scheme, params, k, at)
+  v = layer.scheme.value(params, v, at)
   segments: Any = keys.segments
   return caches.memory(k, v, keys.at, keys.pos, order, segments)
 
@@ -385,6 +413,7 @@ def read_memory(
   if caches.are_positioned(layer.scheme, params, memory, layer.dims.head_dim):
     at = queries.pos if queries.at is None else queries.at
     q, layer = layer.scheme.query(params, q, at), _after_place_2(layer)
+  layer = layer._replace(scheme=without_value(layer.scheme))
   heads = Heads(q, memory.k, memory.v)
   rest = {'mask': mask, 'sinks': sinks, 'return_weights': return_weights}
   return attend_prepared(layer, params, heads, queries, memory, **rest)
@@ -449,11 +478,21 @@ def check_past(layer: Layer, past: Tokens) -> None:
   check_tokens(past, layer.dims.width, layer.scheme.axes, PAST)
 
 
-def prepared(scheme: Scheme, params: Params, tokens: Tokens, last: At) -> tuple[Params, Tokens]:
-  """The scheme's `prepare` of these tokens, after the one whose `at` is `last`."""
+def prepared(
+  scheme: Scheme,
+  params: Params,
+  tokens: Tokens,
+  last: At,
+  last_segment: Int[Array, ' B'] | None = None,
+) -> tuple[Params, Tokens]:
+  """The scheme's `prepare` of these tokens, after the one whose `at` and document are given."""
   if not declares(scheme, 'prepare'):
     return params, tokens
   batch, length = tokens.x.shape[:2]
   pos = by_row('pos', tokens.pos, batch, length, _ids_per_token(scheme, tokens.pos))
-  params, at = scheme.prepare(params, tokens.x, pos, last)
+  segments = tokens.segments
+  if segments is not None:
+    segments = by_row('segments', segments, batch, length, 1)
+  documents = {'segments': segments, 'last_segment': last_segment}
+  params, at = prepare(scheme, params, tokens.x, pos, last, **documents)
   return params, tokens._replace(at=at)

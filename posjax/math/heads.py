@@ -5,7 +5,7 @@ consecutive query heads.
 """
 
 import jax.numpy as jnp
-from jaxtyping import Array, Inexact
+from jaxtyping import Array, Inexact, Num
 
 
 def product(
@@ -29,6 +29,24 @@ def product(
   wide = jnp.result_type(q, k, jnp.float32)
   logits = jnp.einsum('btkgd,bskd->bkgts', grouped, k, preferred_element_type=wide)
   return logits.reshape(batch, heads, queries, -1)
+
+
+def multiplied(
+  x: Inexact[Array, 'B T H D'], factor: Num[Array, '...'] | float
+) -> Inexact[Array, 'B T H D']:
+  """x * factor, computed in float32 or wider and rounded to the dtype of `x`.
+
+  Args:
+    x: queries or keys.
+    factor: a number, or an array that broadcasts to them.
+
+  Example:
+    >>> multiplied(jnp.ones((1, 2, 1, 1), jnp.bfloat16), jnp.array([2, 3])[:, None, None])[
+    ...   0, :, 0, 0
+    ... ]
+    Array([2, 3], dtype=bfloat16)
+  """
+  return (x.astype(jnp.result_type(x, jnp.float32)) * factor).astype(x.dtype)
 
 
 def ungroup(k: Inexact[Array, 'B S K D'], num_heads: int) -> Inexact[Array, 'B S H D']:

@@ -9,11 +9,10 @@ footnote 4. The queries are multiplied by sqrt(D), which cancels the default sca
 `attend(..., scale=s)` the logits are s sqrt(D) q . k.
 """
 
-import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from posjax.arguments import checked
-from posjax.math.heads import product
+from posjax.math.heads import multiplied, product
 from posjax.scheme import Scheme
 
 SHIFT_INVARIANT = True
@@ -30,6 +29,7 @@ def similarity(q: Float[Array, 'B T H D'], k: Float[Array, 'B S K D']) -> Float[
     float32 or wider.
 
   Example:
+    >>> import jax.numpy as jnp
     >>> similarity(jnp.ones((1, 1, 1, 4)), jnp.ones((1, 1, 1, 4)))
     Array([[[[4.]]]], dtype=float32)
   """
@@ -47,7 +47,6 @@ def scheme() -> Scheme:
   """
 
   def query(params, x, at):
-    wide = x.astype(jnp.result_type(x, jnp.float32))
-    return (wide * x.shape[-1] ** 0.5).astype(x.dtype)
+    return multiplied(x, x.shape[-1] ** 0.5)
 
   return Scheme(query=query)

@@ -134,6 +134,8 @@ def chosen(
   """
   q_side = make_side('q', q, scheme, scheme.query, params, q_pos, q_at, q_order, None)
   k_side = make_side('k', k, scheme, scheme.key, params, k_pos, k_at, k_order, None)
+  v = v.reshape(*k_side.raw.shape[:-1], v.shape[-1])
+  v = scheme.value(params, v, k_side.at)
   why = _refusal(here(), scheme, q_side, k_side, v, mask, dropout_rate)
   if why:
     return f'blockwise: {why}'
