@@ -1,7 +1,8 @@
 """Time and memory of attention and of training steps, ours and others', measured side by side.
 
-`attention.py`, `train_step.py` and `sentence_pairs.py` are the commands; `interleave.py` runs the
-processes, `worker.py` is what each of them runs, and `peers` holds one file for each library.
-Others' libraries are optional: torch's CPU build by `pip install torch==2.13.0`, then `pip install
--e '.[train,peers]'`.
+`attention.py`, `train_step.py`, `sentence_pairs.py` and `parsing.py` are the commands;
+`interleave.py` runs the processes, `worker.py` is what each of them runs, and `peers` holds one
+file for each library. `decode.py` and `crf.py` hold two ways of our own side by side in one
+process. Others' libraries are optional: torch's CPU build by `pip install torch==2.13.0`, then
+`pip install -e '.[train,peers]'`.
 """

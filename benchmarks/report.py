@@ -78,7 +78,7 @@ STEP = (
 
 
 def pairs_row(found: Found, baseline: Found) -> list[str]:
-  """Pairs of sentences per second and ratios to the baseline: more is better."""
+  """Pairs, or sentences, per second and ratios to the baseline: more is better."""
   batch = found.case.spec.batch
   (cpu, wall), (base_cpu, base_wall) = found.seconds, baseline.seconds
   return [
@@ -89,6 +89,9 @@ def pairs_row(found: Found, baseline: Found) -> list[str]:
   ]
 
 
+PARSES = (
+  'part | scheme | parameters | sentences / CPU s | ratio | sentences / s | ratio | MiB | XLA MiB'
+)
 PAIRS = 'model | scheme | parameters | pairs / CPU s | ratio | pairs / s | ratio | MiB | XLA MiB'
 
 

@@ -89,7 +89,27 @@ class Pairs(NamedTuple):
   labels: int = 3
 
 
-SPECS = {spec.__name__: spec for spec in (Attention, Step, Pairs)}
+class Parse(NamedTuple):
+  """Sentences of one length through a part of a parser.
+
+  Attributes:
+    scheme: a line of `posjax.get`.
+    way: which part of a peer.
+    length: words of each sentence.
+    batch: sentences.
+    vocab: words.
+    labels: of constituents, with that of none.
+  """
+
+  scheme: str
+  way: str
+  length: int
+  batch: int = 1
+  vocab: int = 10_000
+  labels: int = 100
+
+
+SPECS = {spec.__name__: spec for spec in (Attention, Step, Pairs, Parse)}
 LEARNING_RATE = 1e-3
 
 

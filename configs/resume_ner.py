@@ -12,32 +12,19 @@ have them. Weibo has one layer, `--config.model.width=64 --config.model.hidden_w
 
 from ml_collections import ConfigDict
 
-from configs import tagging
+from configs.tagging_paper import as_authors
 
 
 def get_config() -> ConfigDict:
   """`tagging`, for Chinese letters."""
-  c = tagging.get_config()
-  c.steps = 4800  # 20 epochs; the authors have 50
-  c.batch_size = 16
+  c = as_authors(steps=4800, warmup=48)  # 20 epochs; the authors have 50
   c.task.data = 'file:resume_ner'
   c.task.widths = (16, 32, 64, 128, 192)
-  c.task.zero_digits = True
   c.model.width = 128
   c.model.hidden_width = 256
   c.model.word_width = 50
   c.model.bigram_width = 50
-  c.model.dropout_rate = 0.15
-  c.model.vector_dropout = 0.5
-  c.model.readout_dropout = 0.4
-  c.optimizer.name = 'sgd'
-  c.optimizer.momentum = 0.9
-  c.optimizer.schedule = 'linear'
   c.optimizer.learning_rate = 7e-4
-  c.optimizer.warmup_steps = 48
-  c.optimizer.final_fraction = 0.0
-  c.optimizer.clip_norm = None
-  c.optimizer.clip_value = 5.0
   c.log_every = 100
   c.eval_every = 600
   c.checkpoint_every = 600

@@ -14,32 +14,38 @@ from ml_collections import ConfigDict
 from configs import tagging
 
 
+def as_authors(steps: int, warmup: int) -> ConfigDict:
+  """`tagging` with what the authors' runs have in common: batches, dropout and the optimizer."""
+  c = tagging.get_config()
+  c.steps = steps
+  c.batch_size = 16
+  c.task.zero_digits = True
+  c.model.dropout_rate = 0.15
+  c.model.vector_dropout = 0.5
+  c.model.readout_dropout = 0.4
+  c.optimizer.name = 'sgd'
+  c.optimizer.momentum = 0.9
+  c.optimizer.schedule = 'linear'
+  c.optimizer.warmup_steps = warmup
+  c.optimizer.final_fraction = 0.0
+  c.optimizer.clip_norm = None
+  c.optimizer.clip_value = 5.0
+  return c
+
+
 def get_config() -> ConfigDict:
   """The small config at the paper's size."""
-  c = tagging.get_config()
-  c.steps = 87_800  # 100 epochs of 14,041 sentences
-  c.batch_size = 16
+  c = as_authors(steps=87_800, warmup=878)  # 100 epochs of 14,041 sentences
   c.task.data = 'file:conll2003'
   c.task.widths = (16, 32, 64, 128)
   c.task.min_count = 1
-  c.task.zero_digits = True
   c.model.width = 14 * 128
   c.model.num_heads = 14
   c.model.hidden_width = 2 * 14 * 128
   c.model.word_width = 100
   c.model.characters = 'cnn'
-  c.model.dropout_rate = 0.15
-  c.model.vector_dropout = 0.5
   c.model.character_dropout = 0.3
-  c.model.readout_dropout = 0.4
-  c.optimizer.name = 'sgd'
-  c.optimizer.momentum = 0.9
-  c.optimizer.schedule = 'linear'
   c.optimizer.learning_rate = 9e-4
-  c.optimizer.warmup_steps = 878
-  c.optimizer.final_fraction = 0.0
-  c.optimizer.clip_norm = None
-  c.optimizer.clip_value = 5.0
   c.checkpoint.use = 'best'
   c.eval_every = c.checkpoint_every = 878
   return c

@@ -413,8 +413,8 @@ def prepare(
   pos: Ids,
   last: At | None = None,
   *,
-  segments: Int[Array, 'B T'] | None = None,
-  last_segment: Int[Array, ' B'] | None = None,
+  segments: Num[Array, '...'] | None = None,
+  last_segment: Num[Array, '...'] | None = None,
 ) -> tuple[Params, At]:
   """Calls the scheme's `prepare`, and tells it where documents begin if it wants to know.
 
@@ -426,18 +426,28 @@ def prepare(
     x: the input of the layer.
     pos: ids.
     last: the `at` of the token before the first, [B, ...]; None at the start of a stream.
-    segments: document of each token; 0 is padding. None: all are in one.
-    last_segment: document of the token of `last`, 0 where there is none. None: that of the first
-      token, if there is a `last`.
+    segments: document of each token, [B, T]; 0 is padding. None: all are in one.
+    last_segment: document of the token of `last`, [B], 0 where there is none. None: that of the
+      first token, if there is a `last`.
 
   Returns:
     `(params, at)`, for `attend`.
+
+  Raises:
+    TypeError: if `scheme` is no Scheme, `x` no array, or the segments are no integers.
+    ValueError: if `x` has other axes, or there is not one segment for each token.
 
   Example:
     >>> params, at = prepare(Scheme(), {}, jnp.ones((1, 2, 4)), jnp.array([[0, 1]]))
     >>> at.tolist()
     [[0, 1]]
   """
+  check_is_scheme(scheme)
+  _check_input(x)
+  if segments is not None:
+    _check_documents('segments', segments, x.shape[:2])
+  if last_segment is not None:
+    _check_documents('last_segment', last_segment, x.shape[:1])
   own: Any = scheme.prepare  # of either kind, as `documents` says
   if not scheme.documents:
     return own(params, x, pos, last)
@@ -447,6 +457,22 @@ def prepare(
     last_segment = jnp.zeros_like(segments[:, 0]) if last is None else segments[:, 0]
   before = jnp.concatenate([last_segment[:, None], segments[:, :-1]], axis=1)
   return own(params, x, pos, last, segments != before)
+
+
+def _check_input(x: Any) -> None:
+  if not isinstance(x, jax.Array | np.ndarray):
+    raise TypeError(f'x must be an array, the input of a layer, but got {shown(x)}.')
+  if x.ndim != 3:
+    raise ValueError(f'x must be [B, T, M], the input of a layer, but got shape {x.shape}.')
+
+
+def _check_documents(name: str, documents: Any, shape: tuple[int, ...]) -> None:
+  if not isinstance(documents, jax.Array | np.ndarray):
+    raise TypeError(f'{name} must be an array, but got {shown(documents)}.')
+  if not jnp.issubdtype(documents.dtype, jnp.integer):
+    raise TypeError(f'{name} must be integers, but got {documents.dtype}.')
+  if documents.shape != shape:
+    raise ValueError(f'{name} must be {shape}, as x has tokens, but got {documents.shape}.')
 
 
 def merge(model: Params, layer: Params) -> Params:

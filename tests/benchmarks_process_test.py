@@ -16,6 +16,7 @@ from benchmarks import (
   command,
   interleave,
   memory,
+  parsing,
   report,
   sentence_pairs,
   train_step,
@@ -236,6 +237,7 @@ def test_a_peer_that_is_absent_is_started_once(log, monkeypatch):
     (attention.main, '--baseline=x', "but got ['x']"),
     (attention.main, '--passes=back', "but got ['back']"),
     (sentence_pairs.main, '--passes=back', "but got ['back']"),
+    (parsing.main, '--batches=0', 'must be at least 1'),
     (train_step.main, '--rounds=0', 'at least 1 round, but got 0'),
   ],
 )
@@ -247,7 +249,7 @@ def test_an_unknown_name_ends_the_command(main, argument, message, capsys):
 
 def test_every_implementation_of_ours_has_its_line():
   assert {'posjax blockwise', 'posjax dense'} <= set(attention.PEERS)
-  for peers in (attention.PEERS, train_step.PEERS, sentence_pairs.PEERS):
+  for peers in (attention.PEERS, train_step.PEERS, sentence_pairs.PEERS, parsing.PEERS):
     for peer in peers.values():
       assert (interleave.ROOT / 'benchmarks' / 'peers' / f'{peer.file}.py').exists()
 

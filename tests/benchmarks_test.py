@@ -10,9 +10,16 @@ import pytest
 from flax import nnx
 
 import posjax
-from benchmarks import attention, spec, train_step
-from benchmarks.peers import compiled, jax_nn, posjax_attend, posjax_decoder, posjax_pairs
-from benchmarks.spec import Attention, Pairs, Step, Unable
+from benchmarks import attention, crf, spec, train_step
+from benchmarks.peers import (
+  compiled,
+  jax_nn,
+  posjax_attend,
+  posjax_decoder,
+  posjax_pairs,
+  posjax_parsing,
+)
+from benchmarks.spec import Attention, Pairs, Parse, Step, Unable
 from posjax.attention.places import bias
 from posjax.math.heads import product
 from tests.loops import error
@@ -290,3 +297,60 @@ def test_a_step_on_sentence_pairs_trains_and_inference_gives_logits(way):
   assert logits.shape == (2, 3)
   assert np.isfinite(logits).all()
   assert asked.parameters == built.parameters
+
+
+def test_two_ways_of_a_crf_are_timed_only_where_they_agree(monkeypatch):
+  one = crf.case(3, 2, 'forward', 2)
+  assert len(one.runs) == len(one.held) == len(crf.WAYS)
+  rounds = [((1e-3, 3e-3), (4e-3, 6e-3)), ((2e-3, 4e-3), (6e-3, 8e-3)), ((3e-3, 5e-3), (8e-3, 1.0))]
+  assert crf.row(one._replace(held=(2**20, 2**19)), rounds) == (
+    '| 3 | 2 | forward | 2.00 | 6.00 | 3.0 | 4.00 | 8.00 | 2.0 | 1.0 | 0.5 |'
+  )
+  right = crf.log_partition
+  wrong = lambda *given, parallel: right(*given, parallel=parallel) + 0.01 * parallel
+  monkeypatch.setattr(crf, 'log_partition', wrong)
+  with pytest.raises(SystemExit, match='3 tokens, 2 tags, forward: the two ways differ by'):
+    crf.case(3, 2, 'forward', 2)
+
+
+@pytest.mark.slow
+def test_the_parts_of_a_parser_give_what_their_names_say():
+  spec = Parse('concatenated', 'encoder', 5, batch=2, vocab=30, labels=4)
+  shapes = {'encoder': (2, 7, 256), 'scores': (2, 5, 5, 4)}
+  shapes |= {'hinge': (2, 5, 5, 4), 'nll': (2, 5, 5, 4)}
+  for way, shape in shapes.items():
+    one = spec._replace(way=way)
+    found = np.asarray(posjax_parsing.build(one, posjax_parsing.inputs(one)).run())
+    assert found.shape == shape
+    assert np.isfinite(found).all()
+    assert np.abs(found).max() > 0
+  best = spec._replace(way='best')
+  labels, values = posjax_parsing.build(best, posjax_parsing.inputs(best)).run()
+  assert labels.shape == (2, 5, 5)
+  assert values.shape == (2,)
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings('ignore:.*arg_constraints')
+def test_the_chart_of_benepar_gives_what_ours_gives():
+  pytest.importorskip('benepar', reason='pip install --no-deps benepar torch-struct')
+  from benchmarks.peers import benepar_parsing
+
+  spec = Parse('', 'best', 9, batch=3, labels=7)
+  run = lambda peer, spec: peer.build(spec, posjax_parsing.inputs(spec)).run()
+  ours, theirs = (run(peer, spec) for peer in (posjax_parsing, benepar_parsing))
+  np.testing.assert_array_equal(ours[0], theirs)
+  spec = spec._replace(way='hinge')
+  ours, theirs = (np.asarray(run(peer, spec)) for peer in (posjax_parsing, benepar_parsing))
+  assert np.abs(ours).sum() > 10
+  np.testing.assert_array_equal(ours[..., 1:], theirs[..., 1:])  # label 0 is fixed in ours
+  with pytest.raises(Unable, match='benepar has no nll'):
+    benepar_parsing.build(spec._replace(way='nll'), {})
+
+
+@pytest.mark.slow
+def test_a_chart_takes_two_steps_more_for_each_word():
+  steps = [posjax_parsing.steps(Parse('', 'best', length)) for length in (12, 14)]
+  # The search for the nodes of a tree, in 12^2 or 14^2 cells, takes eight steps in both.
+  assert steps[1] - steps[0] == 4
+  assert steps[0] >= 2 * 11

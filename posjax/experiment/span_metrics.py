@@ -2,18 +2,19 @@
 
 An entity is right if its type, its first and its last token are. Entities are read from tags by the
 rule of conlleval, legal or not (`data.columns.tags.spans`), which is the default mode of the Python
-package seqeval. Counts are those of all sentences together ("micro"), so sentences with many
-entities weigh more. Where nothing can be divided by, the share is 0.
+package seqeval. `f_scores` makes scores of the counts.
 """
 
 from collections.abc import Callable, Sequence
 
+from posjax.experiment import f_scores
 from posjax.experiment.data.columns.tags import spans
+from posjax.experiment.f_scores import Counts
 from posjax.experiment.tasks import Arrays, Batch, Metric
 
 # The tags that a model says to a batch, a sentence with its number each. Padding has no tags.
 Say = Callable[[Arrays, Batch], list[tuple[int, Sequence[str]]]]
-Counts = tuple[int, int, int]  # entities that are right, that were said, and that there are
+_WHAT = 'sentence of tags'
 
 
 def f1(say: Say, references: Sequence[Sequence[str]]) -> Metric:
@@ -23,9 +24,7 @@ def f1(say: Say, references: Sequence[Sequence[str]]) -> Metric:
     say: the tags of a batch, of any notation, each sentence with the number of its reference.
     references: the correct tags of each sentence.
   """
-  return _scored(
-    say, references, 'span F1', lambda hits, said, there: _ratio(2 * hits, said + there)
-  )
+  return f_scores.f1(_counted(say, references), len(references), 'span F1', _WHAT)
 
 
 def precision(say: Say, references: Sequence[Sequence[str]]) -> Metric:
@@ -35,7 +34,8 @@ def precision(say: Say, references: Sequence[Sequence[str]]) -> Metric:
     say: as of `f1`.
     references: as of `f1`.
   """
-  return _scored(say, references, '% of spans said right', lambda hits, said, _: _ratio(hits, said))
+  unit = '% of spans said right'
+  return f_scores.precision(_counted(say, references), len(references), unit, _WHAT)
 
 
 def recall(say: Say, references: Sequence[Sequence[str]]) -> Metric:
@@ -45,7 +45,8 @@ def recall(say: Say, references: Sequence[Sequence[str]]) -> Metric:
     say: as of `f1`.
     references: as of `f1`.
   """
-  return _scored(say, references, '% of spans found', lambda hits, _, there: _ratio(hits, there))
+  unit = '% of spans found'
+  return f_scores.recall(_counted(say, references), len(references), unit, _WHAT)
 
 
 def count(said: Sequence[Sequence[str]], references: Sequence[Sequence[str]]) -> Counts:
@@ -76,26 +77,8 @@ def count(said: Sequence[Sequence[str]], references: Sequence[Sequence[str]]) ->
   return hits, guessed, there
 
 
-def _scored(
-  say: Say,
-  references: Sequence[Sequence[str]],
-  unit: str,
-  score: Callable[[int, int, int], float],
-) -> Metric:
-  """A metric of the counts over the corpus, in percent."""
-
-  def update(arrays: Arrays, batch: Batch) -> list[tuple[int, Counts]]:
+def _counted(say: Say, references: Sequence[Sequence[str]]) -> f_scores.Counted:
+  def counted(arrays: Arrays, batch: Batch) -> list[tuple[int, Counts]]:
     return [(row, count([tags], [references[row]])) for row, tags in say(arrays, batch)]
 
-  def finish(said: list[tuple[int, Counts]]) -> float:
-    if sorted(row for row, _ in said) != list(range(len(references))):
-      raise ValueError(
-        f'Each of the {len(references)} references needs one sentence of tags, but got {len(said)}.'
-      )
-    return score(*(sum(part) for part in zip(*(counts for _, counts in said), strict=True)))
-
-  return Metric(update, finish, unit, True, best=1.0, scale=100.0, digits=2)
-
-
-def _ratio(part: int, whole: int) -> float:
-  return part / whole if whole else 0.0
+  return counted

@@ -29,6 +29,7 @@ def similarity(q: Float[Array, 'B T H D'], k: Float[Array, 'B S K D']) -> Float[
     float32 or wider.
 
   Example:
+    >>> import jax.numpy as jnp
     >>> similarity(jnp.ones((1, 1, 1, 4)), jnp.ones((1, 1, 1, 4)))
     Array([[[[4.]]]], dtype=float32)
   """

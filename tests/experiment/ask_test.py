@@ -16,7 +16,7 @@ from rich.text import Text
 ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT))
 
-from configs import algorithmic, default  # noqa: E402
+from configs import algorithmic, classification, default  # noqa: E402
 from posjax.experiment import interrupt, report, run  # noqa: E402
 from posjax.experiment.ask import ask, batches, draw, load, main, show  # noqa: E402
 from posjax.experiment.tasks import Answer, get_task  # noqa: E402
@@ -191,6 +191,22 @@ def test_what_is_missing_in_a_folder_is_told(spoken, tmp_path):
   (folder / 'checkpoints').mkdir()
   with pytest.raises(FileNotFoundError, match=r'There is no checkpoint yet in .*/checkpoints'):
     load(folder)
+
+
+def test_other_data_than_those_of_the_run_are_told_before_words_get_other_numbers(tmp_path):
+  (tmp_path / 'data.tsv').write_text(''.join(f'{"ab"[i % 2]}\tone two{i}\n' for i in range(40)))
+  config = classification.get_config()
+  config.task.data, config.task.min_count = f'file:{tmp_path}/data.tsv', 1
+  (tmp_path / 'config.json').write_text(config.to_json_best_effort())
+  note = lambda sha256: (tmp_path / 'data.json').write_text(
+    json.dumps({'seen': [{'sha256': sha256, 'from_step': 0}]})
+  )
+  note('0' * 64)
+  with pytest.raises(ValueError, match=f'data with the sha256 {"0" * 64}, .* now have ') as told:
+    load(tmp_path)
+  note(str(told.value).partition('now have ')[2][:64])
+  with pytest.raises(FileNotFoundError, match='There is no checkpoint yet'):
+    load(tmp_path)
 
 
 def test_a_config_of_another_model_is_told(spoken, tmp_path):

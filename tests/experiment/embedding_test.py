@@ -47,7 +47,7 @@ def test_initial_embeddings_have_the_variance_of_their_width_or_are_those_given(
   given = Embedding([Scheme()], DIMS, vectors=vectors, rngs=nnx.Rngs(0))
   x = given(TOKENS, given.ids(jnp.arange(4)[None])).x
   np.testing.assert_allclose(x, vectors[np.asarray(TOKENS)] * np.sqrt(M), rtol=1e-6)
-  with pytest.raises(ValueError, match=r'must be \[V, M\] = \(11, 8\), but got shape \(8, 11\)'):
+  with pytest.raises(ValueError, match=r'must be \[V, M\] = \(11, 8\), but got \(8, 11\)'):
     Embedding([Scheme()], DIMS, vectors=vectors.T, rngs=nnx.Rngs(0))
 
 

@@ -111,6 +111,17 @@ def test_windows_layers_and_cross_schemes_decode_likewise(line, changes):
   check_decoding(line, **changes)
 
 
+@pytest.mark.parametrize('line', ['none', 'sinusoidal'])
+def test_the_order_of_the_source_is_lost_without_positions_and_only_then(line):
+  forced, _ = functions(translator(line, num_layers=1, unroll=1))
+  order = np.array([[2, 0, 3, 1, 4, 5], [5, 3, 0, 4, 2, 1], [0, 1, 2, 3, 4, 5]])  # padding stays
+  mixed = SOURCE._replace(tokens=jnp.take_along_axis(SOURCE.tokens, order, axis=1))
+  logits, others = (np.asarray(forced(source, TARGET)) for source in (SOURCE, mixed))
+  there = np.asarray(TARGET.segments)[:2] != 0
+  off = abs(logits - others)[:2][there].max()
+  assert (off < 1e-5) if line == 'none' else (off > 1e-2)
+
+
 def test_rows_of_a_state_are_reordered_and_its_random_ids_are_those_of_the_row():
   """Cross-attention has a bias of its own, so that its ids are reordered as well."""
   line = 'randomized(max_length=64)+rope'

@@ -122,12 +122,17 @@ def test_an_alignment_is_a_distribution_over_the_words_of_the_other_sentence(nam
       assert (weights[..., lengths[read] :] == 0).all()
 
 
-def test_a_soft_alignment_to_nothing_is_zero_and_its_gradient_finite():
-  logits, real = jnp.array([[[3.0, 1e4]], [[2.0, 1.0]]]), jnp.array([[True, False], [False] * 2])
-  weights = jax.jit(pairs.soft_alignment)(logits, real)
-  np.testing.assert_array_equal(weights, [[[1, 0]], [[0, 0]]])
-  grad = jax.jit(jax.grad(lambda x: pairs.soft_alignment(x, real)[..., 0].sum()))(logits)
-  assert np.isfinite(grad).all()
+def test_a_sentence_without_words_gets_no_weight_and_its_gradient_is_finite():
+  model, run = compiled('esim')
+  logits, found = run(nnx.state(model), *sentences(4, [(3, 0), (0, 2), (2, 2)]))
+  assert np.isfinite(logits).all()
+  assert (np.asarray(found['premise'])[:, 0] == 0).all()
+  assert (np.asarray(found['hypothesis'])[:, 1] == 0).all()
+  # ESIM has its weights from this function of JAX, which must do so for their gradient, too.
+  scores, real = jnp.array([[[3.0, 1e4]], [[2.0, 1.0]]]), jnp.array([[True, False], [False] * 2])
+  weigh = lambda x: jax.nn.softmax(x, where=real[:, None])
+  np.testing.assert_array_equal(weigh(scores), [[[1, 0]], [[0, 0]]])
+  assert np.isfinite(jax.grad(lambda x: weigh(x)[..., 0].sum())(scores)).all()
 
 
 # Formulas, in float64.

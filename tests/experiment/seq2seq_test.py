@@ -440,3 +440,10 @@ def test_it_learns_to_reverse_sentences_and_says_them_by_greedy_search(cell, ord
   assert said.finished.all()
   best = search.beam_search(model, source, beams=3, alpha=0.6, **marks)
   np.testing.assert_array_equal(best.tokens, targets)
+
+
+@pytest.mark.parametrize('line', ['rope(values=True)', 'cosine+shaw', 'sinusoidal'])
+def test_a_similarity_that_does_more_than_compare_is_refused(line):
+  message = 'compares queries with keys, and does no more, but got one with'
+  with pytest.raises(ValueError, match=message):
+    seq2seq._check_compares(posjax.get(line))

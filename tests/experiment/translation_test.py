@@ -20,6 +20,7 @@ from configs import (
   translation_recurrent,
 )
 from posjax.experiment import ask, evaluation, sharding
+from posjax.experiment.data.parallel import generated
 from posjax.experiment.data.parallel.batches import batch as make_batch
 from posjax.experiment.data.parallel.vocabulary import END, START, Coded, restore
 from posjax.experiment.models.encoder_decoder import EncoderDecoder
@@ -55,6 +56,7 @@ def configured(config, data, **changes):
   small = {'model.width': 8, 'model.num_layers': 1}
   recurrent = 'cell' in config.model
   small |= {'model.hidden_width': 8} if recurrent else {'model.num_heads': 2, 'model.ff_width': 8}
+  config.model.shared = False
   config.update_from_flattened_dict(small | changes)
   config.batch_size = 2
   return config
@@ -206,6 +208,9 @@ def test_it_refuses_what_does_not_fit(folder):
     made(folder, config=translation_recurrent, **{'task.architecture': 'transformer'})
   with pytest.raises(ValueError, match=r'one scheme, for its embeddings, but got 2'):
     made(folder, 'none|sinusoidal', translation_recurrent)
+  for config in (translation, translation_recurrent):
+    with pytest.raises(ValueError, match=r'model.shared .* needs task.joint, but task.joint is F'):
+      made(folder, config=config, **{'model.shared': True})
   with pytest.raises(
     ValueError, match=r'up to 2 tokens, the last of task.widths, but only 0 of 16'
   ):
@@ -225,6 +230,27 @@ def test_it_learns_to_say_sentences_backwards_resumes_and_is_asked(tmp_path, con
   assert set(stored) == {'source', 'target'}
   (answer,) = ask.ask(tmp_path, ['A m n B'])
   assert answer.plain == 'B n m A'
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize('name', ['reversed', 'agreement'])
+def test_behind_an_encoder_without_positions_no_more_than_chance_is_right(tmp_path, name):
+  """With `none` the decoder has no positions either; its causal mask tells the order of its own."""
+  right = {}
+  for scheme in ('none', 'sinusoidal'):
+    config = translation.get_config()
+    config.scheme = scheme
+    config.task.data = f'synthetic:{name}'
+    config.steps = config.eval_every = config.checkpoint_every = 300
+    scores = train(config, tmp_path / scheme).scores
+    right[scheme] = [scores[one].values['right'] for one in ('greedy', 'beam 4')]
+  _, held_out, _ = generated.pairs(name)
+  chance = generated.chance(name, [source for source, _, _ in held_out])
+  # As many are right by luck: the orders of the held-out sentences were drawn.
+  luck = 4 * np.sqrt(chance * (1 - chance) / len(held_out))
+  assert max(right['none']) < chance + luck
+  assert min(right['sinusoidal']) > 0.8
+  assert chance + luck < 0.4
 
 
 def test_the_configs_are_those_of_the_task(folder):

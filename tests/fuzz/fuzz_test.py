@@ -17,7 +17,14 @@ from tests.fuzz.commands import Ended
 from tests.fuzz.judge import FAULTS, ROOT, judge, sentence_fault
 from tests.fuzz.table import Row
 
-LEAST = {'library': 1500, 'configs': 400, 'commands': 40, 'files': 200, 'checkpoints': 50}
+LEAST = {
+  'library': 1500,
+  'configs': 400,
+  'tasks': 900,
+  'commands': 40,
+  'files': 200,
+  'checkpoints': 50,
+}
 
 
 def fuzz(*arguments: str, out: Path) -> tuple[int, str]:

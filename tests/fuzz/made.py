@@ -61,6 +61,43 @@ def labels() -> Path:
   return _lines('labels.tsv', lines)
 
 
+@functools.cache
+def parallel() -> Path:
+  """A folder with sentences in two languages: the other one has them backwards."""
+  sentences = [[WORDS[(i * j + j) % 10] for j in range(1, 3 + i % 4)] for i in range(60)]
+  for part, some in (('train', sentences[:48]), ('val', sentences[48:])):
+    _lines(f'parallel/{part}.de', [' '.join(words) for words in some])
+    _lines(f'parallel/{part}.en', [' '.join(reversed(words)) for words in some])
+  return scratch() / 'parallel'
+
+
+@functools.cache
+def tags() -> Path:
+  """A folder with tagged sentences, of entities of one, two and three words."""
+  kinds = (
+    'the/O cat/S-PET sat/O on/B-THING a/I-THING mat/E-THING',
+    'the/O dog/S-PET run/O',
+    'a/B-THING mat/E-THING and/O the/O dog/S-PET',
+  )
+  for part, count in (('train', 40), ('dev', 9)):
+    some = [kinds[i % 3].replace('/', '\t').replace(' ', '\n') for i in range(count)]
+    _lines(f'tags/{part}.tsv', ['\n\n'.join(some)])
+  return scratch() / 'tags'
+
+
+@functools.cache
+def sentence_pairs() -> Path:
+  """A folder with pairs of sentences: the label says whether they begin with the same word."""
+  both = [(WORDS[i % 10], WORDS[i * 7 % 10 if i % 2 else i % 10]) for i in range(72)]
+  lines = [
+    f'{"same" if one == other else "other"}\t{one} {WORDS[i % 7]} {WORDS[i % 3]}\t{other} run'
+    for i, (one, other) in enumerate(both)
+  ]
+  _lines('sentence_pairs/train.tsv', lines[:60])
+  _lines('sentence_pairs/dev.tsv', lines[60:])
+  return scratch() / 'sentence_pairs'
+
+
 def _lines(name: str, lines: list[str]) -> Path:
   """The file of that name; it is written where another process has not done so."""
   path = scratch() / name
@@ -88,10 +125,22 @@ def _write(path: Path, content: str) -> None:
   os.replace(partial, path)
 
 
+DATA = {
+  'questions': pairs,
+  'labels': labels,
+  'translation': parallel,
+  'recurrent': parallel,
+  'tagging': tags,
+  'tagging_lstm': tags,
+  'pairs': sentence_pairs,
+  'esim': sentence_pairs,
+  'one_row': sentence_pairs,
+}
+
+
 def data(kind: str) -> str:
   """The data of a kind of small config."""
-  path = {'questions': pairs, 'labels': labels}.get(kind, text)()
-  return f'file:{path}'
+  return f'file:{DATA.get(kind, text)()}'
 
 
 def flags(kind: str, workdir: Path, *more: str) -> list[str]:

@@ -1,8 +1,16 @@
-"""The three tasks at the least size that trains: `--config=tests/fuzz/small.py:KIND`."""
+"""Every task at the least size that trains: `--config=tests/fuzz/small.py:KIND`."""
 
 from ml_collections import ConfigDict
 
-from configs import algorithmic, classification, default
+from configs import (
+  algorithmic,
+  classification,
+  default,
+  sentence_pairs,
+  tagging,
+  translation,
+  translation_recurrent,
+)
 
 COMMON = {
   'scheme': 'rope',
@@ -24,6 +32,29 @@ LANGUAGE = {
   'task.prompt': 'the ',
   'model.unroll': 1,
 }
+TRANSLATION = {
+  'task.source': 'de',
+  'task.target': 'en',
+  'task.widths': (8,),
+  'task.beams': 2,
+  'task.extra_length': 2,
+}
+RECURRENT = {**TRANSLATION, 'scheme': 'none', 'model.hidden_width': 16}
+TAGGING = {
+  'scheme': 'tener',
+  'task.widths': (8,),
+  'task.min_count': 1,
+  'model.word_width': 16,
+  'model.hidden_width': 16,
+}
+PAIRS = {
+  'scheme': 'gaussian',
+  'task.widths': (8,),
+  'model.word_width': 16,
+  'model.char_width': 8,
+  'model.ff_width': 16,
+  'model.hidden_width': 16,
+}
 KINDS = {
   'bytes': (default, LANGUAGE),
   'words': (default, {**LANGUAGE, 'task.tokens': 'words'}),
@@ -32,6 +63,16 @@ KINDS = {
     {'task.longest': 2, 'task.eval_factors': (1, 2), 'task.eval_examples': 4, 'model.unroll': 1},
   ),
   'labels': (classification, {'task.widths': (8,), 'model.hidden_width': 16}),
+  'translation': (
+    translation,
+    {**TRANSLATION, 'scheme': 'sinusoidal', 'model.ff_width': 16, 'model.unroll': 1},
+  ),
+  'recurrent': (translation_recurrent, RECURRENT),
+  'tagging': (tagging, TAGGING),
+  'tagging_lstm': (tagging, {**TAGGING, 'scheme': 'none', 'model.encoder': 'lstm'}),
+  'pairs': (sentence_pairs, PAIRS),
+  'esim': (sentence_pairs, {**PAIRS, 'scheme': 'none', 'task.architecture': 'esim'}),
+  'one_row': (sentence_pairs, {**PAIRS, 'scheme': 'rope', 'task.architecture': 'one_row'}),
 }
 
 
@@ -39,5 +80,12 @@ def get_config(kind: str = 'bytes') -> ConfigDict:
   """One of `KINDS`."""
   module, changes = KINDS[kind]
   config = module.get_config()
-  config.update_from_flattened_dict({**COMMON, **changes})
+  common = {key: value for key, value in COMMON.items() if not _is_absent(config, key)}
+  config.update_from_flattened_dict({**common, **changes})
   return config
+
+
+def _is_absent(config: ConfigDict, key: str) -> bool:
+  """Whether a model has no such key: recurrent ones have no heads."""
+  section, _, name = key.rpartition('.')
+  return section == 'model' and name not in config.model

@@ -105,6 +105,20 @@ def test_a_chain_tells_those_members_that_want_to_know():
   jax.tree.map(np.testing.assert_array_equal, at[1], expected)
 
 
+@pytest.mark.parametrize(
+  ('wrong', 'error', 'message'),
+  [
+    ({'segments': jnp.ones(3, jnp.int32)}, ValueError, r'segments must be \(2, 9\), .* got \(3,\)'),
+    ({'segments': jnp.ones((2, 9))}, TypeError, 'segments must be integers, but got float32'),
+    ({'last_segment': jnp.array([1])}, ValueError, r'last_segment must be \(2,\), .* got \(1,\)'),
+  ],
+)
+def test_documents_of_another_form_are_refused(wrong, error, message):
+  """By every scheme, whether it asks for them or not."""
+  with pytest.raises(error, match=message):
+    posjax.prepare(posjax.Scheme(), {}, X, POS, **wrong)
+
+
 def test_attend_says_how_to_prepare_a_side():
   q, pos = jnp.ones((1, 3, HEADS, 4)), jnp.arange(3)
   with pytest.raises(ValueError, match=r'at = posjax.prepare\(scheme, params, x, pos, segments='):

@@ -2,13 +2,13 @@
 
 The kinds are `text` (raw documents for language models), `labelled` (texts with a label each),
 `parallel` (sentences with their translations), `columns` (sentences with a tag for each token),
-`pairs` (pairs of sentences with a label each) and `questions` (questions with answers, for
-algorithms). An expression is `file:PATH`, `tfds:NAME`,
+`pairs` (pairs of sentences with a label each), `trees` (sentences with a constituency tree each)
+and `questions` (questions with answers, for algorithms). An expression is `file:PATH`, `tfds:NAME`,
 `synthetic:NAME` or what else the kind's docstring lists. `expression.parse` cuts all of them, and
 words the error for what has no such form.
 
 What belongs to one kind alone, from its readers to its batches, stands in its folder. Here stands
 what several kinds share: lines of files, and a `folder` of files of them; names of splits,
-TensorFlow Datasets, words and their vectors, batches of few widths (`buckets`), and the fingerprint
-of what was read.
+TensorFlow Datasets, words and their vectors, batches of few widths (`buckets`), also of
+one sentence a row (`sentences`), and the fingerprint of what was read.
 """

@@ -44,6 +44,8 @@ def batches(
   seed: int,
   shard_index: int = 0,
   shard_count: int = 1,
+  leave_out_longer: bool = False,
+  names: tuple[str, str] = ('texts', 'tokens'),
 ) -> 'grain.IterDataset':
   """Batches for training, for ever: each is a function of the seed and its number alone.
 
@@ -54,36 +56,43 @@ def batches(
   of all widths are then shuffled. Every shard has rows of the same width at the same time.
 
   Args:
-    lengths: of each text, none longer than the last width.
+    lengths: of each text, none longer than the last width unless these are left out.
     make: `(indices of texts [B], width) -> batch`.
     widths: of rows, rising.
     rows: in a batch of each width, all shards together, not rising; shard_count divides them.
     seed: 0 or more.
     shard_index: this shard, in [0, shard_count).
     shard_count: number of disjoint shards.
+    leave_out_longer: whether texts that are longer than the last width are left out. Else they are
+      refused.
+    names: of the texts, and of what their lengths count, for errors.
 
   Returns:
     Batches as `make` makes them.
 
   Raises:
-    ValueError: if there are fewer texts than rows in the smallest batch, a text is longer than the
-      last width, or a number is out of range.
+    ValueError: if fewer texts fit than the smallest batch has rows, a text is longer than the last
+      width though none should be, or a number is out of range.
   """
   import grain
 
   widths, smallest = check_widths(widths), rows[-1]
-  if smallest < 1 or len(lengths) < smallest:
+  lengths = np.asarray(lengths, int)
+  (fitting,) = np.nonzero(lengths <= widths[-1])
+  if smallest < 1:
+    raise ValueError(f'A batch of {smallest} needs at least one row.')
+  if len(fitting) < len(lengths) and not leave_out_longer:
+    raise ValueError(f'Rows of {widths[-1]} cannot hold a text of {lengths.max()}.')
+  if len(fitting) < smallest:
     raise ValueError(
-      f'A batch of {smallest} needs at least one row, and as many texts, but got {len(lengths)}.'
+      f'A batch of {smallest} needs as many {names[0]} of at most {widths[-1]} {names[1]}, but '
+      f'{len(fitting)} of {len(lengths)} are.'
     )
   if not 0 <= shard_index < shard_count or any(each % shard_count for each in rows):
     raise ValueError(
       f'Shards must divide {smallest} rows, but got shard {shard_index} of {shard_count}.'
     )
-  longest = np.max(lengths)
-  if longest > widths[-1]:
-    raise ValueError(f'Rows of {widths[-1]} cannot hold a text of {longest}.')
-  bucket = np.searchsorted(widths, lengths)
+  bucket = np.searchsorted(widths, lengths[fitting])
   plan = functools.lru_cache(maxsize=2)(
     lambda epoch: epoch_plan(np.random.default_rng((seed, epoch)), bucket, rows)
   )
@@ -91,7 +100,7 @@ def batches(
 
   def one(index):
     indices, at = plan(index // each)[index % each]
-    return make(indices[shard_index::shard_count], widths[at])
+    return make(fitting[indices[shard_index::shard_count]], widths[at])
 
   in_turn = grain.ReadOptions(num_threads=0, prefetch_buffer_size=0)
   return grain.MapDataset.range(sys.maxsize).map(one).to_iter_dataset(in_turn)

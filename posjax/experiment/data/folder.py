@@ -22,7 +22,8 @@ def read(place: str, example: Callable[[str, str], Example]) -> tuple[list[Examp
     Training examples and held-out ones, perhaps none.
 
   Raises:
-    ValueError: a line is no example, or is no UTF-8; or two files have such a name.
+    ValueError: a line is no example, or is no UTF-8; two files have such a name; or there is a
+      held-out file without lines, which would be taken for none.
     FileNotFoundError: there is no such file.
   """
   path = Path(place).expanduser()
@@ -35,4 +36,18 @@ def read(place: str, example: Callable[[str, str], Example]) -> tuple[list[Examp
   if train is None:
     names = ', '.join(sorted(each.name for each in path.iterdir())) or 'nothing'
     raise FileNotFoundError(f'The folder {path} should hold a train.tsv, but holds {names}.')
-  return every(train), [] if held_out is None else every(held_out)
+  return every(train), [] if held_out is None else check_held_out(held_out, every(held_out))
+
+
+def check_held_out(path: Path, examples: list[Example]) -> list[Example]:
+  """The examples of a held-out file. Without any, others would be held out in their place.
+
+  Raises:
+    ValueError: if there are none.
+  """
+  if not examples:
+    raise ValueError(
+      f'{path} should hold what is held out, but it is empty: fill it or delete it, and a part of '
+      'the training data is held out.'
+    )
+  return examples

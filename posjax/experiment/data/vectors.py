@@ -75,6 +75,10 @@ def initial(
   Returns:
     [V, M], or None without a file; how many words have a vector in the file; and these vectors, for
     a hash.
+
+  Raises:
+    FileNotFoundError: as of `read`.
+    ValueError: as of `read`, or all of these vectors are 0.
   """
   if path is None:
     return None, 0, b''
@@ -82,6 +86,8 @@ def initial(
   given = read(path, ids, rows, width)
   drawn = np.random.default_rng(seed).normal(size=(rows, width))
   known = given.table[given.found]
+  if not known.any():
+    raise ValueError(f'{path} should tell words apart, but all of their vectors are 0.')
   # One factor for all: as large on the whole as those that are drawn, else as they were.
   table = np.where(given.found[:, None], given.table / np.sqrt(np.square(known).mean()), drawn)
   return (table * width**-0.5).astype(np.float32), int(given.found.sum()), known.tobytes()

@@ -17,7 +17,14 @@ from flax import nnx
 from jaxtyping import Array, Float, Inexact, Int
 
 from posjax.experiment.models.embedding import Embedded
-from posjax.experiment.models.layer_sets import COMPLEX, REAL, LayerSet, activation_named, dropout
+from posjax.experiment.models.layer_sets import (
+  COMPLEX,
+  REAL,
+  LayerSet,
+  activation_named,
+  dropout,
+  split_key,
+)
 from posjax.experiment.models.orthogonal import QueryKey, tie
 from posjax.experiment.models.past import remembered
 from posjax.layers.cache import Cache
@@ -55,6 +62,33 @@ class Layer(NamedTuple):
 
   scheme: Scheme
   window: int | None = None
+
+
+class Residual(NamedTuple):
+  """The way in which a part of a block is added to its input: x + part(norm(x)), or after it.
+
+  Attributes:
+    pre_norm: whether the norm comes before the part; norm(x + part(x)) otherwise.
+    dropout_rate: of what the part adds.
+    shared: whether all tokens of a text lose the same features.
+  """
+
+  pre_norm: bool
+  dropout_rate: float
+  shared: bool = False
+
+  def __call__(
+    self,
+    x: Inexact[Array, 'B T M'],
+    part: Callable[[Array], Array],
+    norm: nnx.Module,
+    segments: Int[Array, 'B T'] | None,
+    key: PRNGKey | None,
+  ) -> Inexact[Array, 'B T M']:
+    """The tokens after the part; without a key, nothing is dropped."""
+    y = part(normalize(norm, x, segments, key) if self.pre_norm else x)
+    x = x + dropout(y, self.dropout_rate, key, shared=self.shared)
+    return x if self.pre_norm else normalize(norm, x, segments, key)
 
 
 class Joined(nnx.Module):
@@ -122,6 +156,7 @@ class Block(nnx.Module):
     output_projection: whether the heads of self-attention are projected, and not only joined, as in
       TENER.
     dropout_rate: of attention weights and of what each part adds.
+    shared_dropout: whether all tokens of a text lose the same features of what a part adds.
     rngs: a stream for `params`.
 
   Raises:
@@ -147,6 +182,7 @@ class Block(nnx.Module):
     query_key: QueryKey = 'free',
     output_projection: bool = True,
     dropout_rate: float,
+    shared_dropout: bool = False,
     rngs: nnx.Rngs,
   ):
     if query_key == 'heads' and not output_projection:
@@ -182,8 +218,7 @@ class Block(nnx.Module):
       width, ff_width, activation, gated, layer_set=layer_set, rngs=rngs
     )
     self.norms = nnx.List([make_norm(width, rngs=rngs) for _ in range(2 if cross is None else 3)])
-    self.pre_norm = pre_norm
-    self.dropout_rate = dropout_rate
+    self.residual = Residual(pre_norm, dropout_rate, shared_dropout)
 
   def __call__(
     self,
@@ -206,7 +241,7 @@ class Block(nnx.Module):
     """
     if return_weights and (cache is not None or past is not None):
       raise ValueError('Attention weights are those of whole rows, without a cache or a past.')
-    keys = _keys(train_key, 2 * len(self.norms))
+    keys = split_key(train_key, 2 * len(self.norms))
     seen = {}
 
     def noted(name, found):
@@ -221,7 +256,8 @@ class Block(nnx.Module):
     def attend(y):
       nonlocal cache
       if past is not None:
-        x = normalize(self.norms[0], past.x, past.segments, None) if self.pre_norm else past.x
+        before = self.residual.pre_norm
+        x = normalize(self.norms[0], past.x, past.segments, None) if before else past.x
         return self.attention(y, ids, past=past._replace(x=x), **drops, **tokens)
       if cache is None:
         order = jnp.arange(y.shape[1], dtype=jnp.int32)
@@ -240,7 +276,7 @@ class Block(nnx.Module):
     elif self.cross is not None or memory is not None:
       raise ValueError('Layers that cross need a memory, and no others take one.')
     for i, (part, norm) in enumerate(zip(parts, self.norms, strict=True)):
-      x = self._residual(x, part, norm, segments, keys[2 * i + 1])
+      x = self.residual(x, part, norm, segments, keys[2 * i + 1])
     return x, Weights(**seen) if return_weights else cache
 
   def _read(self, memory, y, segments, return_weights, drops):
@@ -252,12 +288,6 @@ class Block(nnx.Module):
       return cross.read(y, memory.pos, memory.tokens, **rest)
     x, pos, own, *_ = memory.tokens
     return cross(y, memory.pos, x_kv=x, kv_pos=pos, kv_segments=own, **rest, **drops)
-
-  def _residual(self, x, part, norm, segments, key):
-    """x + part(norm(x)), or norm(x + part(x))."""
-    y = part(normalize(norm, x, segments, key) if self.pre_norm else x)
-    x = x + dropout(y, self.dropout_rate, key)
-    return x if self.pre_norm else normalize(norm, x, segments, key)
 
 
 class Stack(nnx.Module):
@@ -433,7 +463,3 @@ def normalize(norm: nnx.Module, x: Array, segments: Array | None, train_key) -> 
     return by_token(norm, x)
   mask = None if segments is None else (segments != 0)[..., None]
   return norm(x, use_running_average=train_key is None, mask=mask)
-
-
-def _keys(key: PRNGKey | None, count: int) -> Sequence[PRNGKey | None]:
-  return [None] * count if key is None else list(jax.random.split(key, count))

@@ -8,7 +8,6 @@ side by side.
 from collections.abc import Sequence
 from typing import Annotated, Any
 
-import jax
 import numpy as np
 from flax import nnx
 from jaxtyping import Array, Float, Int
@@ -16,9 +15,8 @@ from jaxtyping import Array, Float, Int
 from posjax.experiment.checks import Count, Keys, OneOf, Share, keys_of
 from posjax.experiment.models import encoders
 from posjax.experiment.models import pooling as pool
-from posjax.experiment.models.embedding import Embedding, make_dims
-from posjax.experiment.models.layer_sets import dropout, layer_set_of, real_parts
-from posjax.experiment.models.orthogonal import head_dim
+from posjax.experiment.models.embedding import Embedding
+from posjax.experiment.models.layer_sets import dropout, layer_set_of, real_parts, split_key
 from posjax.scheme import Ids, PRNGKey, Scheme
 
 
@@ -62,9 +60,7 @@ class Classifier(nnx.Module):
     **options: Any,
   ):
     pattern = (scheme,) if isinstance(scheme, Scheme) else tuple(scheme)
-    heads = num_heads if encoders.attends(encoder) else 1
-    dims = make_dims(width, heads, None, vocab)
-    dims = dims._replace(head_dim=head_dim(options.get('query_key', 'free'), width, heads))
+    dims = encoders.dims_of(encoder, width, num_heads, vocab, options.get('query_key', 'free'))
     layer_set = layer_set_of(pattern, dims)
     self.embed = Embedding(pattern, dims, vectors=vectors, rngs=rngs)
     given = {**options, 'num_heads': num_heads, 'dropout_rate': dropout_rate}
@@ -91,7 +87,7 @@ class Classifier(nnx.Module):
       ids_key: random key of place 0; None leaves ids unchanged.
       train_key: random key of dropout.
     """
-    keys = (None,) * 3 if train_key is None else jax.random.split(train_key, 3)
+    keys = split_key(train_key, 3)
     embedded = self.embed(tokens, self.embed.ids(pos, ids_key), segments)
     x = dropout(pool.zero_padding(embedded.x, embedded.real), self.dropout_rate, keys[0])
     encoded = self.encoder(embedded._replace(x=x), train_key=keys[1])

@@ -18,7 +18,7 @@ from flax import nnx
 from jaxtyping import Array, Bool, Float, Inexact, Int
 
 from posjax.layers.parameters import named
-from posjax.nnx import Parameters
+from posjax.nnx import Constant, Parameters
 from posjax.scheme import Dims, Ids, Params, PRNGKey, Scheme
 
 
@@ -89,6 +89,44 @@ class Positions(nnx.Module):
     return tuple(ids[i] for i in self.which)
 
 
+class Table(nnx.Embed):
+  """A table of vectors; trained, or constant. Rows are drawn from N(0, 1/M), unless given.
+
+  Args:
+    rows: V.
+    width: M.
+    trained: whether it is learned.
+    vectors: [V, M], its initial rows.
+    rngs: a stream for `params`.
+
+  Raises:
+    ValueError: if the vectors are not [V, M].
+  """
+
+  def __init__(
+    self,
+    rows: int,
+    width: int,
+    *,
+    trained: bool = True,
+    vectors: np.ndarray | None = None,
+    rngs: nnx.Rngs,
+  ):
+    drawn = nnx.initializers.normal(width**-0.5)
+    super().__init__(rows, width, embedding_init=drawn, rngs=rngs)
+    if vectors is not None:
+      if vectors.shape != (rows, width):
+        raise ValueError(f'vectors must be [V, M] = {(rows, width)}, but got {vectors.shape}.')
+      self.embedding[...] = jnp.asarray(vectors)
+    if not trained:
+      constant: Any = Constant(self.embedding[...])  # to nnx.Embed, this is always a Param
+      self.embedding = constant
+
+  def scaled(self, rows: Int[Array, '*shape']) -> Float[Array, '*shape M']:
+    """The vectors in these rows, times the square root of their width."""
+    return self(rows) * self.features**0.5
+
+
 class Embedding(Positions):
   """Token embeddings with positions, from a table.
 
@@ -123,14 +161,7 @@ class Embedding(Positions):
       for scheme, own, other in zip(self.schemes, self.shared, words.shared, strict=True):
         own.held = nnx.data(_with_words(own.held, other.held, _per_word(scheme, dims)))
       return
-    init = nnx.initializers.normal(dims.width**-0.5)
-    self.table = nnx.Embed(dims.vocab, dims.width, embedding_init=init, rngs=rngs)
-    if vectors is not None:
-      if vectors.shape != (dims.vocab, dims.width):
-        raise ValueError(
-          f'vectors must be [V, M] = {(dims.vocab, dims.width)}, but got shape {vectors.shape}.'
-        )
-      self.table.embedding[...] = jnp.asarray(vectors)
+    self.table = Table(dims.vocab, dims.width, vectors=vectors, rngs=rngs)
 
   def __call__(
     self,
@@ -145,7 +176,7 @@ class Embedding(Positions):
       ids: as from `ids`, one entry per distinct scheme.
       segments: the document of each token, passed on to the layers; 0 is padding.
     """
-    return self.add(self.table(tokens) * self.table.features**0.5, tokens, ids, segments)
+    return self.add(self.table.scaled(tokens), tokens, ids, segments)
 
   def attend(self, x: Float[Array, 'B T M']) -> Float[Array, 'B T V']:
     """The product with every token's embedding: a readout that is tied to the table."""

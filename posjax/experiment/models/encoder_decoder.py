@@ -15,7 +15,7 @@ from jaxtyping import Array, Float, Int
 import posjax
 from posjax.experiment.checks import Count, Keys, Layers, Share, keys_of
 from posjax.experiment.models.blocks import Memory
-from posjax.experiment.models.layer_sets import Norm
+from posjax.experiment.models.layer_sets import Norm, split_key
 from posjax.experiment.models.orthogonal import QueryKey
 from posjax.experiment.models.sides import Side
 from posjax.experiment.models.transformer import Transformer
@@ -157,8 +157,8 @@ class EncoderDecoder(nnx.Module):
       ids_key: random key of place 0, on both sides; None leaves ids unchanged.
       train_key: random key of dropout. Given, BatchNorm uses the batch's own statistics.
     """
-    ids_keys = (None, None) if ids_key is None else jax.random.split(ids_key)
-    train_keys = (None, None) if train_key is None else jax.random.split(train_key)
+    ids_keys = split_key(ids_key)
+    train_keys = split_key(train_key)
     pos = _pos(source)
     x = self.encoder.encode(
       source.tokens, pos, segments=source.segments, ids_key=ids_keys[0], train_key=train_keys[0]

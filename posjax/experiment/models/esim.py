@@ -26,13 +26,12 @@ from posjax.experiment.checks import Count, Share
 from posjax.experiment.models import encoders
 from posjax.experiment.models import pooling as pool
 from posjax.experiment.models.embedding import Embedded, Positions, make_dims
-from posjax.experiment.models.layer_sets import REAL, dropout, layer_set_of
+from posjax.experiment.models.layer_sets import REAL, dropout, layer_set_of, split_key
 from posjax.experiment.models.pairs import (
   Sentence,
   WordVectors,
   both,
   halves,
-  soft_alignment,
   swapped,
 )
 from posjax.experiment.models.recurrent_encoder import RecurrentEncoder
@@ -126,7 +125,7 @@ class ESIM(nnx.Module):
       ids_key: random key of place 0; None leaves ids unchanged.
       train_key: random key of dropout; None drops nothing.
     """
-    keys = [None] * 4 if train_key is None else list(jax.random.split(train_key, 4))
+    keys = split_key(train_key, 4)
     sentences = both(premise, hypothesis)
     encoded, weights = self._aligned(sentences, ids_key, keys[0])
     pooled = self.composed(sentences, encoded, weights, keys[1])
@@ -173,4 +172,4 @@ class ESIM(nnx.Module):
     x = dropout(embedded.x, self.dropout_rate, key)
     encoded = pool.zero_padding(self.encode(embedded._replace(x=x)).x, embedded.real)
     logits = jnp.einsum('btn,bsn->bts', encoded, swapped(encoded))
-    return encoded, soft_alignment(logits, swapped(embedded.real))
+    return encoded, jax.nn.softmax(logits, where=swapped(embedded.real)[:, None])

@@ -28,7 +28,7 @@ from jaxtyping import Array, Float
 from posjax.experiment.checks import Count, Layers, Share
 from posjax.experiment.models.blocks import Layer, Memory, Stack
 from posjax.experiment.models.embedding import Embedded, Positions, make_dims
-from posjax.experiment.models.layer_sets import REAL, dropout, layer_set_of
+from posjax.experiment.models.layer_sets import REAL, dropout, layer_set_of, split_key
 from posjax.experiment.models.pairs import Sentence, WordVectors, both, halves, swapped
 from posjax.layers.tokens import Tokens
 from posjax.scheme import PRNGKey, Scheme
@@ -142,7 +142,7 @@ class GaussianTransformer(nnx.Module):
       ids_key: random key of place 0; None leaves ids unchanged.
       train_key: random key of dropout; None drops nothing.
     """
-    keys = [None] * 4 if train_key is None else list(jax.random.split(train_key, 4))
+    keys = split_key(train_key, 4)
     sentences = both(premise, hypothesis)
     embedded = self._embedded(sentences, ids_key, keys[0])
     encoded, _ = self.encoding(embedded, train_key=keys[1])

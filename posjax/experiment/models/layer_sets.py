@@ -151,8 +151,22 @@ def real_parts(x: Inexact[Array, '*B N']) -> Float[Array, '*B n']:
   return jnp.concatenate([x.real, x.imag], axis=-1) if jnp.iscomplexobj(x) else x
 
 
+def split_key(key: PRNGKey | None, count: int = 2) -> list[PRNGKey | None]:
+  """So many keys of one, or as many times None: a random key that may be absent stays so."""
+  return [None] * count if key is None else list(jax.random.split(key, count))
+
+
 def dropout(
-  x: Inexact[Array, '*shape'], rate: float, key: PRNGKey | None
+  x: Inexact[Array, '*shape'], rate: float, key: PRNGKey | None, *, shared: bool = False
 ) -> Inexact[Array, '*shape']:
-  """Drops numbers at that rate, a complex number as a whole; none without a key."""
-  return nnx.Dropout(rate)(x, deterministic=key is None, rngs=key)
+  """Drops numbers at that rate, a complex number as a whole; none without a key.
+
+  Args:
+    x: what loses numbers.
+    rate: the share of them.
+    key: random key.
+    shared: whether all tokens of a text lose the same features, where `x` is [B, T, M].
+  """
+  return nnx.Dropout(rate, broadcast_dims=(1,) if shared else ())(
+    x, deterministic=key is None, rngs=key
+  )

@@ -7,7 +7,6 @@ vector that says to which sentence it belongs; the row is pooled to one vector.
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 from flax import nnx
@@ -16,10 +15,9 @@ from jaxtyping import Array, Float, Int
 from posjax.experiment.checks import Count, OneOf, Share
 from posjax.experiment.models import encoders
 from posjax.experiment.models import pooling as pool
-from posjax.experiment.models.embedding import Positions, make_dims
-from posjax.experiment.models.layer_sets import dropout, layer_set_of, real_parts
-from posjax.experiment.models.orthogonal import head_dim
-from posjax.experiment.models.pairs import Sentence, Table, WordVectors
+from posjax.experiment.models.embedding import Positions, Table
+from posjax.experiment.models.layer_sets import dropout, layer_set_of, real_parts, split_key
+from posjax.experiment.models.pairs import Sentence, WordVectors
 from posjax.scheme import PRNGKey, Scheme
 
 
@@ -70,9 +68,7 @@ class OneRow(nnx.Module):
     **options: Any,
   ):
     pattern = (scheme,) if isinstance(scheme, Scheme) else tuple(scheme)
-    heads = num_heads if encoders.attends(encoder) else 1
-    dims = make_dims(width, heads, None, vocab + 1)
-    dims = dims._replace(head_dim=head_dim(options.get('query_key', 'free'), width, heads))
+    dims = encoders.dims_of(encoder, width, num_heads, vocab + 1, options.get('query_key', 'free'))
     layer_set = layer_set_of(pattern, dims)
     self.separator = vocab
     if vectors is not None:  # the separator, too, begins as a vector that no word has
@@ -89,7 +85,7 @@ class OneRow(nnx.Module):
       rngs=rngs,
     )
     self.project = nnx.Linear(self.words.features, width, use_bias=False, rngs=rngs)
-    self.sides = Table(2, width, trained=True, rngs=rngs)
+    self.sides = Table(2, width, rngs=rngs)
     self.embed = Positions(pattern, dims, rngs=rngs)
     given = {**options, 'num_heads': num_heads, 'dropout_rate': dropout_rate}
     self.encoder = encoders.make(encoder, pattern, width, given, layer_set=layer_set, rngs=rngs)
@@ -113,9 +109,9 @@ class OneRow(nnx.Module):
       ids_key: random key of place 0; None leaves ids unchanged.
       train_key: random key of dropout; None drops nothing.
     """
-    keys = (None,) * 3 if train_key is None else jax.random.split(train_key, 3)
+    keys = split_key(train_key, 3)
     row, second = joined(premise, hypothesis, self.separator)
-    x = self.project(self.words(row)) + self.sides(second)
+    x = self.project(self.words(row)) + self.sides.scaled(second)
     embedded = self.embed.add(x, row.tokens, self.embed.ids(row.pos, ids_key), row.segments)
     x = dropout(pool.zero_padding(embedded.x, embedded.real), self.dropout_rate, keys[0])
     encoded = self.encoder(embedded._replace(x=x), train_key=keys[1])

@@ -5,7 +5,7 @@ each sentence by itself (`gaussian_transformer`, `esim`) or both in one row (`on
 """
 
 from collections.abc import Mapping
-from typing import Any, NamedTuple, Protocol, runtime_checkable
+from typing import NamedTuple, Protocol, runtime_checkable
 
 import jax
 import jax.numpy as jnp
@@ -13,7 +13,7 @@ import numpy as np
 from flax import nnx
 from jaxtyping import Array, Float, Int
 
-from posjax.nnx import Constant
+from posjax.experiment.models.embedding import Table
 from posjax.scheme import Ids, PRNGKey
 
 
@@ -98,40 +98,6 @@ def swapped(x: Array) -> Array:
   return jnp.roll(x, len(x) // 2, axis=0)
 
 
-class Table(nnx.Module):
-  """A table of vectors, times the square root of their width; trained, or constant.
-
-  Rows are drawn from N(0, 1/M), as those of `Embedding`, unless they are given.
-
-  Args:
-    rows: V.
-    width: M.
-    trained: whether it is learned.
-    vectors: [V, M], its initial rows.
-    rngs: a stream for `params`.
-  """
-
-  def __init__(
-    self,
-    rows: int,
-    width: int,
-    *,
-    trained: bool,
-    vectors: np.ndarray | None = None,
-    rngs: nnx.Rngs,
-  ):
-    drawn = nnx.initializers.normal(width**-0.5)
-    initial = drawn(rngs.params(), (rows, width)) if vectors is None else jnp.asarray(vectors)
-    if initial.shape != (rows, width):
-      raise ValueError(f'vectors must be [V, M] = {(rows, width)}, but got {initial.shape}.')
-    self.embedding = nnx.Param(initial) if trained else Constant(initial)
-
-  def __call__(self, rows: Int[Array, '*shape']) -> Float[Array, '*shape M']:
-    """The vectors in these rows."""
-    table = self.embedding[...]
-    return jnp.take(table, rows, axis=0) * table.shape[1] ** 0.5
-
-
 class WordVectors(nnx.Module):
   """[word : characters]: a vector for the word, and the largest over those of its n-grams.
 
@@ -158,7 +124,9 @@ class WordVectors(nnx.Module):
     vectors: np.ndarray | None = None,
     rngs: nnx.Rngs,
   ):
-    self.table = Table(vocab, word_width, trained=train_words, vectors=vectors, rngs=rngs)
+    # Where vectors are given none are drawn from the stream, so that what follows stays the same.
+    own = rngs if vectors is None else nnx.Rngs(0)
+    self.table = Table(vocab, word_width, trained=train_words, vectors=vectors, rngs=own)
     self.characters = (
       Table(ngrams, char_width, trained=train_characters, rngs=rngs) if ngrams else None
     )
@@ -170,7 +138,7 @@ class WordVectors(nnx.Module):
     Raises:
       ValueError: if the sentence has n-grams where the model reads none, or the reverse.
     """
-    words = self.table(sentence.tokens)
+    words = self.table.scaled(sentence.tokens)
     if (self.characters is None) != (sentence.ngrams.shape[-1] == 0):
       raise ValueError(
         f'The model reads {"no" if self.characters is None else "some"} n-grams of a word, but got '
@@ -179,14 +147,6 @@ class WordVectors(nnx.Module):
     if self.characters is None:
       return words
     there = (sentence.ngrams != 0)[..., None]
-    largest = jnp.where(there, self.characters(sentence.ngrams), -jnp.inf).max(-2)
+    largest = jnp.where(there, self.characters.scaled(sentence.ngrams), -jnp.inf).max(-2)
     largest = jnp.where(there.any(-2), largest, 0)
     return jnp.concatenate([words, largest], axis=-1)
-
-
-def soft_alignment(logits: Float[Array, 'B T S'], real: Any) -> Float[Array, 'B T S']:
-  """The softmax over the words S that are real, [B, S]; 0 where none is."""
-  logits = jnp.where(real[:, None], logits, -jnp.inf)
-  largest = jnp.where(real.any(1)[:, None, None], logits.max(-1, keepdims=True), 0)
-  weights = jnp.exp(logits - jax.lax.stop_gradient(largest))
-  return weights / jnp.maximum(weights.sum(-1, keepdims=True), jnp.finfo(weights.dtype).tiny)

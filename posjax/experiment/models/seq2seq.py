@@ -36,7 +36,7 @@ from jaxtyping import Array, Bool, Float, Int
 from posjax.attention import attend
 from posjax.experiment.checks import Count, Keys, Layers, Share, check_value, keys_of
 from posjax.experiment.models.embedding import Embedding, make_dims
-from posjax.experiment.models.layer_sets import REAL, dropout, is_complex
+from posjax.experiment.models.layer_sets import REAL, dropout, is_complex, split_key
 from posjax.experiment.models.pooling import Encoded, pool, zero_padding
 from posjax.experiment.models.recurrent_encoder import RecurrentEncoder
 from posjax.experiment.models.sides import Side
@@ -291,7 +291,7 @@ class RecurrentEncoderDecoder(nnx.Module):
 
   def _taught(self, source: Side, target: Side, ids_key, train_key) -> tuple[Array, Array, Memory]:
     """The outputs for all target tokens, what asked for each of them, and the memory."""
-    ids_keys = (None, None) if ids_key is None else jax.random.split(ids_key)
+    ids_keys = split_key(ids_key)
     fold = lambda i: None if train_key is None else jax.random.fold_in(train_key, i)
     source_ids = self.source_embed.ids(_pos(source), ids_keys[0])
     memory, carried = self._read(source, source_ids, fold(0))

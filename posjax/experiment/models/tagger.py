@@ -26,14 +26,13 @@ from posjax.experiment.checks import Count, Keys, Share, keys_of
 from posjax.experiment.data.words import UNKNOWN_ID
 from posjax.experiment.models import crf, encoders, pooling
 from posjax.experiment.models.blocks import Weights
+from posjax.experiment.models.characters import CharacterEncoder, Characters
 from posjax.experiment.models.embedding import Embedded, Embedding, Positions, make_dims
 from posjax.experiment.models.encoders.transformer import TransformerEncoder
-from posjax.experiment.models.layer_sets import dropout, layer_set_of, real_parts
-from posjax.experiment.models.orthogonal import head_dim
+from posjax.experiment.models.layer_sets import dropout, layer_set_of, real_parts, split_key
 from posjax.scheme import PRNGKey, Scheme
 
 Encoders = Literal['transformer', 'rnn', 'lstm', 'gru']
-Characters = Literal['transformer', 'cnn', 'lstm']
 
 
 class Sentences(NamedTuple):
@@ -69,73 +68,6 @@ class Sizes(NamedTuple):
   words: int
   characters: int = 0
   bigrams: int = 0
-
-
-class CharacterEncoder(nnx.Module):
-  """A vector for each word, of its letters: an encoder, the largest of each feature, a dense layer.
-
-  Args:
-    kind: 'transformer', one block with the norms after each part; 'cnn', as many filters of 3
-      letters as a letter has numbers; or 'lstm', with as many states in each direction.
-    vocab: how many letters there are.
-    scheme: of the Transformer.
-    width: numbers of a letter, and of the vector.
-    num_heads: of the Transformer.
-    hidden_width: of its feed-forward layer.
-    output_projection: of its attention.
-    dropout_rate: within the Transformer.
-    vector_dropout: of the vectors of letters.
-    rngs: a stream for `params`.
-  """
-
-  def __init__(
-    self,
-    kind: Characters,
-    vocab: int,
-    scheme: Scheme,
-    *,
-    width: int,
-    num_heads: int,
-    hidden_width: int,
-    output_projection: bool,
-    dropout_rate: float,
-    vector_dropout: float,
-    rngs: nnx.Rngs,
-  ):
-    attends = encoders.attends(kind)
-    pattern = (scheme if attends else Scheme(),)
-    dims = make_dims(width, num_heads if attends else 1, None, vocab)
-    layer_set = layer_set_of(pattern, dims)
-    self.embed = Embedding(pattern, dims, rngs=rngs)
-    options: dict[str, Any] = {
-      'transformer': {
-        'num_layers': 1,
-        'num_heads': num_heads,
-        'hidden_width': hidden_width,
-        'pre_norm': False,
-        'activation': 'relu',
-        'dropout_rate': dropout_rate,
-        'output_projection': output_projection,
-      },
-      'cnn': {'hidden_width': width, 'kernel_sizes': (3,), 'activation': 'relu'},
-      'lstm': {'hidden_width': width, 'num_layers': 1, 'bidirectional': True},
-    }[kind]
-    self.encoder = encoders.make(kind, pattern, width, options, layer_set=layer_set, rngs=rngs)
-    self.dense = nnx.Linear(layer_set.parts * self.encoder.features, width, rngs=rngs)
-    self.vector_dropout = vector_dropout
-
-  def __call__(
-    self, characters: Int[Array, 'B W L'], train_key: PRNGKey | None = None
-  ) -> Float[Array, 'B W M']:
-    """The vectors; of a word without letters, as the padding is, one that depends on nothing."""
-    rows = characters.reshape(-1, characters.shape[-1])
-    segments = (rows != 0).astype(jnp.int32)
-    pos = jnp.where(segments != 0, jnp.arange(rows.shape[1], dtype=jnp.int32)[None], 0)
-    keys = (None, None) if train_key is None else jax.random.split(train_key)
-    embedded = self.embed(rows, self.embed.ids(pos), segments)
-    embedded = embedded._replace(x=dropout(embedded.x, self.vector_dropout, keys[0]))
-    pooled = pooling.pool('max', self.encoder(embedded, train_key=keys[1]))
-    return self.dense(real_parts(pooled)).reshape(*characters.shape[:2], -1)
 
 
 class Tagger(nnx.Module):
@@ -201,17 +133,13 @@ class Tagger(nnx.Module):
     **options: Any,
   ):
     pattern = (scheme,) if isinstance(scheme, Scheme) else tuple(scheme)
-    heads = num_heads if encoders.attends(encoder) else 1
-    dims = make_dims(width, heads, None, sizes.words)
-    dims = dims._replace(head_dim=head_dim(options.get('query_key', 'free'), width, heads))
-    layer_set = layer_set_of(pattern, dims)
-    plain = (Scheme(),)  # vectors have no positions: these are added to what the encoder reads
-    table = lambda rows, width, given: Embedding(
-      plain, make_dims(width, 1, None, rows), vectors=given, rngs=rngs
+    dims = encoders.dims_of(
+      encoder, width, num_heads, sizes.words, options.get('query_key', 'free')
     )
-    self.words = table(sizes.words, word_width, vectors)
+    layer_set = layer_set_of(pattern, dims)
+    self.words = _table(sizes.words, word_width, vectors, rngs)
     self.bigrams = (
-      None if bigram_width is None else table(sizes.bigrams, bigram_width, bigram_vectors)
+      None if bigram_width is None else _table(sizes.bigrams, bigram_width, bigram_vectors, rngs)
     )
     letters = lambda kind: CharacterEncoder(
       kind,
@@ -230,10 +158,8 @@ class Tagger(nnx.Module):
     self.dense = nnx.Linear(read, width, rngs=rngs)
     self.embed = Positions(pattern, dims, rngs=rngs)
     given = {**options, 'num_heads': num_heads, 'dropout_rate': dropout_rate}
-    if encoders.attends(encoder):
-      given['output_projection'] = output_projection
-    else:
-      given['bidirectional'] = True
+    attends = encoders.attends(encoder)
+    given |= {'output_projection': output_projection} if attends else {'bidirectional': True}
     self.encoder = encoders.make(encoder, pattern, width, given, layer_set=layer_set, rngs=rngs)
     self.readout = nnx.Linear(layer_set.parts * self.encoder.features, len(tags), rngs=rngs)
     self.field = Field(tags, constrained)
@@ -254,7 +180,7 @@ class Tagger(nnx.Module):
       ids_key: random key of place 0; None leaves ids unchanged.
       train_key: random key of dropout.
     """
-    keys = (None,) * 3 if train_key is None else jax.random.split(train_key, 3)
+    keys = split_key(train_key, 3)
     embedded = self._embed(sentences, ids_key, keys[0])
     features = real_parts(self.encoder(embedded, train_key=keys[1]).x)
     return self.readout(dropout(features, self.readout_dropout, keys[2]))
@@ -276,7 +202,7 @@ class Tagger(nnx.Module):
 
   def _embed(self, sentences: Sentences, ids_key, train_key) -> Embedded:
     """The input of the encoder: all vectors of a word through one dense layer, with positions."""
-    keys = (None,) * 3 if train_key is None else jax.random.split(train_key, 3)
+    keys = split_key(train_key, 3)
     parts = [self._look_up(self.words, sentences.words, keys[0])]
     if self.bigrams is not None:
       parts.append(self._look_up(self.bigrams, sentences.bigrams, keys[1]))
@@ -290,11 +216,16 @@ class Tagger(nnx.Module):
 
   def _look_up(self, embed: Embedding, tokens: Any, train_key) -> Float[Array, 'B W N']:
     """Vectors, with dropout of whole tokens and of numbers."""
-    keys = (None, None) if train_key is None else jax.random.split(train_key)
+    keys = split_key(train_key)
     if keys[0] is not None and self.word_dropout:
       hidden = jax.random.bernoulli(keys[0], self.word_dropout, tokens.shape)
       tokens = jnp.where(hidden & (tokens != 0), UNKNOWN_ID, tokens)
     return dropout(embed(tokens, embed.ids(tokens)).x, self.vector_dropout, keys[1])
+
+
+def _table(rows: int, width: int, vectors: np.ndarray | None, rngs: nnx.Rngs) -> Embedding:
+  """Vectors without positions: these are added to what the encoder reads."""
+  return Embedding((Scheme(),), make_dims(width, 1, None, rows), vectors=vectors, rngs=rngs)
 
 
 class Field(nnx.Module):

@@ -12,7 +12,6 @@ https://arxiv.org/abs/1912.12333, section 4.3. The authors' code (iclr-complex-o
 from collections.abc import Sequence
 from typing import Any
 
-import jax
 import jax.numpy as jnp
 from flax import nnx
 from jaxtyping import Array, Float, Inexact, Int
@@ -20,7 +19,7 @@ from jaxtyping import Array, Float, Inexact, Int
 from posjax.experiment.checks import Count, Keys, Layers, Share, keys_of
 from posjax.experiment.models.blocks import Layer, Memory, Stack, Weights
 from posjax.experiment.models.embedding import Embedded, Embedding, make_dims
-from posjax.experiment.models.layer_sets import Norm, dropout, layer_set_of
+from posjax.experiment.models.layer_sets import Norm, dropout, layer_set_of, split_key
 from posjax.experiment.models.orthogonal import QueryKey, head_dim
 from posjax.layers.cache import Cache
 from posjax.scheme import Ids, PRNGKey, Scheme
@@ -207,7 +206,7 @@ class Transformer(nnx.Module):
 
   def _run(self, embedded: Embedded, train_key, **context) -> tuple[Any, Any]:
     """The stack's output and what it carries on, after dropout of the embeddings."""
-    keys = (None, None) if train_key is None else jax.random.split(train_key)
+    keys = split_key(train_key)
     x = dropout(embedded.x, self.dropout_rate, keys[0])
     return self.stack(embedded._replace(x=x), train_key=keys[1], **context)
 

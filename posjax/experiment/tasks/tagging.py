@@ -7,7 +7,7 @@ asked of 'training sentences' instead, as many as are held out.
 """
 
 import functools
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Annotated, Any, Literal, NamedTuple
 
 import jax
@@ -94,48 +94,30 @@ def task(
   )
   initial = _vectors(spelled, model, vectors, bigram_vectors, seed)
   tables: dict[str, Any] = {name: each.table for name, each in initial.items()}
-  given = [each.given for each in initial.values() if each.given]
-  again = np.random.default_rng(0).permutation(len(train))[: len(held_out)]
   sizes = {'widths': widths, 'batch_size': batch_size}
-  judge = functools.partial(_evaluation, spelled.tags, sizes)
   return Task(
     facts={
       **columns.facts(read),
       **facts(read, spelled, train, held_out, widths),
       'baseline': _baseline(read),
-      'vectors': '; '.join(each.told for each in initial.values()),
-      'sha256': fingerprint([read.sha256.encode(), *given], []) if given else read.sha256,
+      **_facts_of_vectors(initial.values(), read.sha256),
     },
-    model=lambda rngs: Tagger(
-      _sizes(spelled),
-      spelled.tags,
-      scheme,
-      **tables,
-      rngs=rngs,
-      **model,
-    ),
+    model=lambda rngs: Tagger(_sizes(spelled), spelled.tags, scheme, **tables, rngs=rngs, **model),
     train_batches=lambda index, count: batches(
       train, seed=seed, shard_index=index, shard_count=count, **sizes
     ),
     loss=mean_nll,
     unit=Unit('nats per sentence'),
-    evaluations=(
-      judge('held out', held_out, [one.tags for one in read.held_out], during=True),
-      judge(
-        'training sentences',
-        [train[i] for i in again],
-        [read.train[i].tags for i in again],
-        role='training rows',
-      ),
-    ),
+    evaluations=_evaluations(read, spelled.tags, train, held_out, sizes),
     ask=Ask(
       functools.partial(answer, Asked(spelled, widths, tuple(read.types))),
-      tuple(
-        Example(spelled.joined(one.tokens), bracketed(spelled, one.tokens, one.tags))
-        for one in read.held_out[:EXAMPLES]
-      ),
+      tuple(_example(spelled, one) for one in read.held_out[:EXAMPLES]),
     ),
   )
+
+
+def _example(spelled: Vocabulary, one: columns.Sentence) -> Example:
+  return Example(spelled.joined(one.tokens), bracketed(spelled, one.tokens, one.tags))
 
 
 def _baseline(read: columns.Columns) -> str:
@@ -181,6 +163,15 @@ def _vectors(
   return made
 
 
+def _facts_of_vectors(initial: Collection[_Initial], sha256: str) -> dict[str, str]:
+  """The words that a run says of initial vectors; and the hash of the data, theirs included."""
+  given = [each.given for each in initial if each.given]
+  return {
+    'vectors': '; '.join(each.told for each in initial),
+    'sha256': fingerprint([sha256.encode(), *given], []) if given else sha256,
+  }
+
+
 def _sizes(spelled: Vocabulary) -> Sizes:
   rows = (spelled.words, spelled.characters, spelled.bigrams)
   return Sizes(*(0 if each is None else len(each.names) for each in rows))
@@ -213,6 +204,27 @@ def predict(model: Any, batch: Batch, state: Any, key: PRNGKey) -> tuple[dict[st
     'loss': jnp.where(there, loss, 0)[:, None],
     'weights': there[:, None].astype(jnp.float32),
   }, state
+
+
+def _evaluations(
+  read: columns.Columns,
+  tags: Sequence[str],
+  train: Sequence[Coded],
+  held_out: Sequence[Coded],
+  sizes: Mapping[str, Any],
+) -> tuple[Evaluation, ...]:
+  """That of the held-out sentences, and that of as many training sentences."""
+  again = np.random.default_rng(0).permutation(len(train))[: len(held_out)]
+  judge = functools.partial(_evaluation, tags, sizes)
+  return (
+    judge('held out', held_out, [one.tags for one in read.held_out], during=True),
+    judge(
+      'training sentences',
+      [train[i] for i in again],
+      [read.train[i].tags for i in again],
+      role='training rows',
+    ),
+  )
 
 
 def _evaluation(

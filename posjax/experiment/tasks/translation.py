@@ -116,51 +116,30 @@ def task(
   widths = check_widths(widths)
   make = ARCHITECTURES[architecture]
   check_section('model', model, model_keys(make))
-  schemes = (scheme,) if isinstance(scheme, Scheme) else tuple(scheme)
-  if architecture == 'recurrent' and len(schemes) > 1:
+  if model.get('shared') and not joint:
     raise ValueError(
-      f'A recurrent model takes one scheme, for its embeddings, but got {len(schemes)}: patterns '
-      'are for the layers of a Transformer.'
+      'model.shared has one table for the words of both languages, so it needs task.joint, but '
+      'task.joint is False.'
     )
-  chosen = schemes[0] if architecture == 'recurrent' else schemes
+  chosen = _schemes_of(architecture, scheme)
   read = parallel.read(data, source=source, target=target, held_out=held_out)
   spelled = learn_or_restore(tokens, read.train, vocabulary, joint=joint, vocab_size=vocab_size)
   train, judged = spelled.encode(read.train), spelled.encode(read.held_out)
   _check_fitting(train, widths, batch_size)
-  again = np.random.default_rng(0).permutation(len(train))[: len(judged)]
   sizes = {'widths': widths, 'batch_size': batch_size}
   search = Search(beams, alpha, extra_length)
-  references = [pair.target for pair in read.held_out]
-  judge = functools.partial(_evaluation, spelled.target, judged, references, sizes)
-  unit = f'nats per {spelled.target.unit}'
   return Task(
     facts={
       **facts(read, spelled, train, judged, widths),
-      'scores': corpus_metrics.signatures(references),
+      'scores': corpus_metrics.signatures([pair.target for pair in read.held_out]),
     },
     model=lambda rngs: make(spelled.source.size, spelled.target.size, chosen, rngs=rngs, **model),
     train_batches=lambda index, count: batches(
       train, seed=seed, shard_index=index, shard_count=count, **sizes
     ),
     loss=functools.partial(mean_loss, label_smoothing),
-    unit=Unit(unit),
-    evaluations=(
-      judge(f'beam {beams}', search.predict),
-      judge('greedy', search.predict_greedy, role='other'),
-      _forced('right tokens', judged, sizes, unit, predict_after_right_tokens)._replace(
-        during=True
-      ),
-      _forced('own tokens', judged, sizes, unit, search.predict_after_own_tokens),
-      _evaluation(
-        spelled.target,
-        [train[i] for i in again],
-        [read.train[i].target for i in again],
-        sizes,
-        'training sentences',
-        search.predict_greedy,
-        role='training rows',
-      ),
-    ),
+    unit=Unit(f'nats per {spelled.target.unit}'),
+    evaluations=_evaluations(read, spelled.target, train, judged, search, sizes),
     ask=Ask(
       functools.partial(answer, Asked(spelled, search, widths)),
       tuple(Example(pair.source, pair.target) for pair in read.held_out[:EXAMPLES]),
@@ -168,6 +147,25 @@ def task(
     ),
     vocabulary=spelled.stored,
   )
+
+
+def _schemes_of(
+  architecture: str, scheme: Scheme | Sequence[Scheme]
+) -> Scheme | tuple[Scheme, ...]:
+  """The schemes as an architecture takes them.
+
+  Raises:
+    ValueError: if there are several for a recurrent model.
+  """
+  schemes = (scheme,) if isinstance(scheme, Scheme) else tuple(scheme)
+  if architecture != 'recurrent':
+    return schemes
+  if len(schemes) > 1:
+    raise ValueError(
+      f'A recurrent model takes one scheme, for its embeddings, but got {len(schemes)}: patterns '
+      'are for the layers of a Transformer.'
+    )
+  return schemes[0]
 
 
 def model_keys(make: Callable[..., Any]) -> Keys:
@@ -273,6 +271,37 @@ def _told(batch: Batch, found: Found) -> dict[str, Array]:
   }
 
 
+def _evaluations(
+  read: parallel.Parallel,
+  language: Language,
+  train: Sequence[Coded],
+  judged: Sequence[Coded],
+  search: Search,
+  sizes: Mapping[str, Any],
+) -> tuple[Evaluation, ...]:
+  """All evaluations: beam search first, and last that of as many training pairs as are held out."""
+  unit = f'nats per {language.unit}'
+  references = [pair.target for pair in read.held_out]
+  again = np.random.default_rng(0).permutation(len(train))[: len(judged)]
+  judge = functools.partial(_evaluation, language, judged, references, sizes)
+  force = functools.partial(_forced, judged, sizes, unit)
+  return (
+    judge(f'beam {search.beams}', search.predict),
+    judge('greedy', search.predict_greedy, role='other'),
+    force('right tokens', predict_after_right_tokens)._replace(during=True),
+    force('own tokens', search.predict_after_own_tokens),
+    _evaluation(
+      language,
+      [train[i] for i in again],
+      [read.train[i].target for i in again],
+      sizes,
+      'training sentences',
+      search.predict_greedy,
+      role='training rows',
+    ),
+  )
+
+
 def _evaluation(
   language: Language,
   pairs: Sequence[Coded],
@@ -308,10 +337,10 @@ def _sentences(arrays, batch) -> int:
 
 
 def _forced(
-  name: str,
   pairs: Sequence[Coded],
   sizes: Mapping[str, Any],
   unit: str,
+  name: str,
   predict: Callable[..., Any],
 ) -> Evaluation:
   """How tokens are judged after given ones."""

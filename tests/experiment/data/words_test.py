@@ -49,6 +49,12 @@ def test_vectors_are_read_with_and_without_a_header(tmp_path, header):
   )
 
 
+def test_vectors_that_are_all_zero_are_refused_as_they_have_no_size(tmp_path):
+  (tmp_path / 'v.txt').write_text('the 0 0\nsun 0 0\nother 1 1\n')
+  with pytest.raises(ValueError, match='tell words apart, but all of their vectors are 0'):
+    vectors.initial(f'{tmp_path}/v.txt', NUMBERS, 2, 0)
+
+
 def test_of_width_one_a_word_that_is_a_number_is_no_header(tmp_path):
   (tmp_path / 'v.txt').write_text('the 3\nsun 4\n')
   assert vectors.read(f'{tmp_path}/v.txt', NUMBERS, 5, 1).table[:, 0].tolist() == [0, 0, 3, 0, 4]

@@ -8,6 +8,7 @@ library      calls of functions, constructors and layers, over every scheme:
   layers     `posjax.nnx`, `posjax.linen` and the function for Flax's modules
   interop    `from_hf` with configurations of every kind that it knows
 configs      keys and flags of a run, in one process
+tasks        translation, tagging and sentence pairs: their keys, data and work folders
 commands     train.py, ask and compare as commands
 files        what lies in work folders, and data
 checkpoints  each file of a real checkpoint, spoiled
@@ -20,6 +21,7 @@ from tests.fuzz.case import Case, numbered
 AREAS = {
   'library': ('attention', 'extremes', 'trees', 'schemes', 'layers', 'interop'),
   'configs': ('configs',),
+  'tasks': ('tasks',),
   'commands': ('commands',),
   'files': ('files',),
   'checkpoints': ('checkpoints',),

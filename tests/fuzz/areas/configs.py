@@ -6,7 +6,7 @@ A config that is accepted is run to its end, which takes a second, and its losse
 import functools
 import json
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from hypothesis import strategies as st
@@ -237,7 +237,7 @@ FLAGS = [
 
 def cases() -> list[Case]:
   """All cases of this file."""
-  return [*wrong(), *odd(), *drawn(), *flags()]
+  return [*wrong(WRONG), *odd(), *drawn(), *flags()]
 
 
 def config_of(kind: str, **changes: Any) -> ConfigDict:
@@ -283,9 +283,9 @@ def _case(kind: str, number: str, changes: dict[str, Any], check: Any) -> Case:
   return Case(title, functools.partial(train, kind, number, **changes), check, seconds=90)
 
 
-def wrong() -> Iterator[Case]:
+def wrong(every: Mapping[str, Mapping[str, list[Any]]]) -> Iterator[Case]:
   """Each key with each wrong value. What is accepted although it is wrong, is not even run."""
-  for kind, keys in WRONG.items():
+  for kind, keys in every.items():
     for key, values in keys.items():
       for i, value in enumerate(values):
         call = functools.partial(prepare, kind, f'{kind}-{key}-{i}', **{key: value})
@@ -306,7 +306,7 @@ def odd() -> Iterator[Case]:
   for key, values in ODD.items():
     for i, value in enumerate(values):
       yield _case('bytes', f'odd-{key}-{i}', {key: value}, trained)
-  for kind in small.KINDS:
+  for kind in ('bytes', 'words', 'questions', 'labels'):
     yield _case(kind, f'plain-{kind}', {}, trained)._replace(valid=True)
 
 

@@ -162,6 +162,18 @@ def trees() -> Iterator[Case]:
       functools.partial(posjax.split, both, value),
       refused,
     )
+  x, pos = jnp.ones((2, 3, 16)), jnp.ones((2, 3), jnp.int32)
+  for value in (None, 3, 'alibi', {}, posjax.Scheme):
+    call = functools.partial(posjax.prepare, value, {}, x, pos)
+    yield Case(line('posjax.prepare', value), call, refused)
+  for value in (None, 3, [x], x[0], x[None]):
+    call = functools.partial(posjax.prepare, alibi, {}, value, pos)
+    yield Case(line('posjax.prepare', 'alibi', {}, value), call, refused)
+  for value in (3, [1, 2], 'x', pos[0], pos[:, :2], pos[..., None], 1.0 * pos, pos > 0):
+    call = functools.partial(posjax.prepare, alibi, {}, x, pos, segments=value)
+    yield Case(line('posjax.prepare', 'alibi', segments=value), call, refused)
+    call = functools.partial(posjax.prepare, alibi, {}, x, pos, last_segment=value)
+    yield Case(line('posjax.prepare', 'alibi', last_segment=value), call, refused)
   for pair in (({'a': 1}, {'a': 2}), ({}, ({},)), (({},), ({}, {})), (None, {}), ({}, 'x'), (3, 4)):
     yield Case(line('posjax.merge', *pair), functools.partial(posjax.merge, *pair), refused)
   for name in lines():

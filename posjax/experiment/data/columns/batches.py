@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from posjax.experiment.data import buckets
-from posjax.experiment.data.buckets import Batch, check_widths
+from posjax.experiment.data import sentences as rows_of
+from posjax.experiment.data.buckets import Batch
 
 if TYPE_CHECKING:
   import grain
@@ -56,27 +57,16 @@ def batches(
   Raises:
     ValueError: if fewer sentences fit than a batch has rows, or a number is out of range.
   """
-  widths = check_widths(widths)
-  lengths = np.array([len(one.words) for one in sentences], int)
-  (fitting,) = np.nonzero(lengths <= widths[-1])
-  if len(fitting) < batch_size:
-    raise ValueError(
-      f'A batch of {batch_size} needs as many sentences of at most {widths[-1]} words, but '
-      f'{len(fitting)} of {len(sentences)} are.'
-    )
-
-  def make(indices: np.ndarray, width: int) -> Batch:
-    rows = fitting[indices]
-    return batch([sentences[row] for row in rows], width, indices=rows)
-
   return buckets.batches(
-    lengths[fitting],
-    make,
+    [len(one.words) for one in sentences],
+    lambda indices, width: batch([sentences[row] for row in indices], width, indices=indices),
     widths=widths,
     rows=[batch_size] * len(widths),
     seed=seed,
     shard_index=shard_index,
     shard_count=shard_count,
+    leave_out_longer=True,
+    names=('sentences', 'words'),
   )
 
 
@@ -101,7 +91,7 @@ def in_order(sentences: Sequence[Coded], *, widths: Sequence[int], batch_size: i
 
 def longer(sentences: Sequence[Coded], width: int) -> int:
   """How many sentences are longer than a row."""
-  return sum(len(one.words) > width for one in sentences)
+  return rows_of.longer([len(one.words) for one in sentences], width)
 
 
 def batch(
@@ -127,23 +117,11 @@ def batch(
   Raises:
     ValueError: if a sentence does not fit.
   """
-  rows = len(sentences) if rows is None else rows
-  indices = range(len(sentences)) if indices is None else indices
-  longest = max(len(one.words) for one in sentences)
-  if longest > width or len(sentences) > rows:
-    raise ValueError(
-      f'{rows} rows of {width} cannot hold {len(sentences)} sentences, of up to {longest} words.'
-    )
   fields = {'inputs': 'words', 'labels': 'tags', 'characters': 'characters', 'bigrams': 'bigrams'}
-  made: dict[str, np.ndarray] = {}
-  for name, field in fields.items():
-    if (first := getattr(sentences[0], field)) is not None:
-      made[name] = np.zeros((rows, width, *first.shape[1:]), np.int32)
-      for row, one in enumerate(sentences):
-        made[name][row, : len(one.words)] = getattr(one, field)
-  made['segments'] = np.zeros((rows, width), np.int32)
-  made['row'], made['tokens'] = np.full(rows, -1, np.int32), np.zeros(rows, np.int32)
-  for row, (one, index) in enumerate(zip(sentences, indices, strict=True)):
-    count = len(one.words)
-    made['segments'][row, :count], made['row'][row], made['tokens'][row] = 1, index, count
-  return made
+  arrays = {
+    name: ([getattr(one, field) for one in sentences], (width, *first.shape[1:]))
+    for name, field in fields.items()
+    if (first := getattr(sentences[0], field)) is not None
+  }
+  lengths = [len(one.words) for one in sentences]
+  return rows_of.batch(arrays, lengths, width, rows=rows, indices=indices)

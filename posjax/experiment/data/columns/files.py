@@ -3,6 +3,7 @@
 from pathlib import Path
 
 from posjax.experiment.data.columns.tags import check_tag
+from posjax.experiment.data.folder import check_held_out
 from posjax.experiment.data.lines import lines
 from posjax.experiment.data.splits import HELD_OUT, TRAIN, file_named
 
@@ -29,7 +30,7 @@ def read(place: str) -> tuple[list[Raw], list[Raw], int]:
 
   Raises:
     ValueError: a column is missing, a token is empty, a tag has no form that there is, a sentence
-      has no tokens, or a line is no UTF-8.
+      has no tokens, a line is no UTF-8, or there is a held-out file without sentences.
     FileNotFoundError: there is no such file.
   """
   path = Path(place).expanduser()
@@ -43,8 +44,10 @@ def read(place: str) -> tuple[list[Raw], list[Raw], int]:
     names = ', '.join(sorted(each.name for each in path.iterdir())) or 'nothing'
     raise FileNotFoundError(f'The folder {path} should hold a train.conll, but holds {names}.')
   train, skipped = _sentences(paths[0])
-  held_out, skipped_too = ([], 0) if paths[1] is None else _sentences(paths[1])
-  return train, held_out, skipped + skipped_too
+  if paths[1] is None:
+    return train, [], skipped
+  held_out, skipped_too = _sentences(paths[1])
+  return train, check_held_out(paths[1], held_out), skipped + skipped_too
 
 
 def _sentences(path: Path) -> tuple[list[Raw], int]:

@@ -77,8 +77,8 @@ def read(
 
   Raises:
     ValueError: the expression has none of these forms; the languages are not two; two files have
-      different numbers of lines; a line is not UTF-8; or no pair is left to learn from or to be
-      judged on.
+      different numbers of lines; a line is not UTF-8; `held_out` is empty; or no pair is left to
+      learn from or to be judged on.
     FileNotFoundError: there are no such files, or the data set was not prepared.
 
   Example:
@@ -93,6 +93,8 @@ def read(
     found = generated.pairs(argument)
   else:
     source, target = _languages(expression, source, target)
+    if held_out == '':
+      raise ValueError("held_out must name files or a split, or be None, but got ''.")
     reader = files.read if kind == 'file' else tfds.read
     found = reader(argument, source, target, held_out)
   everything, given, cut = found

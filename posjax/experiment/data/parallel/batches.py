@@ -46,27 +46,16 @@ def batches(
   Raises:
     ValueError: if fewer pairs fit than a batch has rows, or a number is out of range.
   """
-  widths = check_widths(widths)
-  lengths = np.array([pair.length() for pair in pairs], int)
-  (fitting,) = np.nonzero(lengths <= widths[-1])
-  if len(fitting) < batch_size:
-    raise ValueError(
-      f'A batch of {batch_size} needs as many pairs of at most {widths[-1]} tokens, but '
-      f'{len(fitting)} of {len(pairs)} are.'
-    )
-
-  def make(indices: np.ndarray, width: int) -> Batch:
-    rows = fitting[indices]
-    return batch([pairs[row] for row in rows], width, indices=rows)
-
   return buckets.batches(
-    lengths[fitting],
-    make,
+    [pair.length() for pair in pairs],
+    lambda rows, width: batch([pairs[row] for row in rows], width, indices=rows),
     widths=widths,
-    rows=[rows_of(width, widths, batch_size) for width in widths],
+    rows=[rows_of(width, widths, batch_size) for width in check_widths(widths)],
     seed=seed,
     shard_index=shard_index,
     shard_count=shard_count,
+    leave_out_longer=True,
+    names=('pairs', 'tokens'),
   )
 
 

@@ -16,11 +16,12 @@ from flax import nnx
 from jaxtyping import Array, Inexact
 
 from posjax.experiment.checks import Key, keys_of
-from posjax.experiment.models.embedding import Embedded
+from posjax.experiment.models.embedding import Embedded, make_dims
 from posjax.experiment.models.layer_sets import LayerSet
+from posjax.experiment.models.orthogonal import QueryKey, head_dim
 from posjax.experiment.models.pooling import Encoded
 from posjax.experiment.names import check_known
-from posjax.scheme import PRNGKey, Scheme, places
+from posjax.scheme import Dims, PRNGKey, Scheme, places
 
 
 class Encoder(nnx.Module):
@@ -72,6 +73,17 @@ def attends(name: str) -> bool:
     (True, False)
   """
   return 'schemes' in _parameters(name)
+
+
+def dims_of(name: str, width: int, num_heads: int, vocab: int, query_key: QueryKey) -> Dims:
+  """The sizes of a model with an encoder: without attention it has one head.
+
+  Raises:
+    ValueError: if the heads do not divide the width.
+  """
+  heads = num_heads if attends(name) else 1
+  dims = make_dims(width, heads, None, vocab)
+  return dims._replace(head_dim=head_dim(query_key, width, heads))
 
 
 def options(name: str) -> frozenset[str]:

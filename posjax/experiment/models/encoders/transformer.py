@@ -30,6 +30,8 @@ class TransformerEncoder(Encoder):
     pre_norm: norm before each part, and once at the end, instead of after each.
     activation: a name in jax.nn, of the feed-forward layers.
     dropout_rate: of attention weights and of what each part adds.
+    shared_dropout: whether all tokens of a text lose the same features of what a part adds, as in
+      the parser of Kitaev and Klein 2018.
     query_key: 'free', or one orthogonal matrix for queries and keys, see `models.orthogonal`.
     output_projection: whether the heads are projected, and not only joined, as in TENER.
     rngs: a stream for `params`.
@@ -52,6 +54,7 @@ class TransformerEncoder(Encoder):
     dropout_rate: Share,
     query_key: QueryKey = 'free',
     output_projection: bool = True,
+    shared_dropout: bool = False,
     rngs: nnx.Rngs,
   ):
     self.features = width
@@ -68,6 +71,7 @@ class TransformerEncoder(Encoder):
       dropout_rate=dropout_rate,
       query_key=query_key,
       output_projection=output_projection,
+      shared_dropout=shared_dropout,
       unroll=num_layers,
       rngs=rngs,
     )

@@ -114,6 +114,14 @@ def test_without_a_held_out_file_one_sentence_in_ten_is_chosen_by_its_words(tmp_
   assert data.cut == 'one in 10 of the training sentences, by a hash of the words'
 
 
+@pytest.mark.parametrize('content', ['', '\n\n', '-DOCSTART-\tO\n\n'])
+def test_a_held_out_file_without_sentences_is_not_taken_for_none(tmp_path, content):
+  (tmp_path / 'train.conll').write_text(''.join(f't{n}\tB-X\n\n' for n in range(99)))
+  (tmp_path / 'dev.conll').write_text(content)
+  with pytest.raises(ValueError, match=r'dev\.conll should hold what is held out, but it is empty'):
+    columns.read(f'file:{tmp_path}')
+
+
 def test_the_hash_sees_tokens_tags_borders_and_sides(tmp_path):
   whole = 'a\tB-X\nb\tO\n\nc\tO\n'
   (tmp_path / 'dev.conll').write_text('d\tB-Y\n')

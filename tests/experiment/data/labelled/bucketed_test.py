@@ -114,7 +114,7 @@ def test_a_place_that_was_saved_is_found_again():
     ({'widths': ()}, r'widths must rise, from at least 1, but got \(\)'),
     ({'widths': (4, 4, 8)}, r'but got \(4, 4, 8\)'),
     ({'widths': (0, 8)}, r'but got \(0, 8\)'),
-    ({'batch_size': 28}, 'A batch of 28 needs .* got 27'),
+    ({'batch_size': 28}, 'A batch of 28 needs .* but 27 of 27 are'),
     ({'batch_size': 0}, 'A batch of 0 needs'),
     ({'shard_index': 2, 'shard_count': 2}, 'got shard 2 of 2'),
     ({'shard_count': 3}, 'Shards must divide 4 rows, but got shard 0 of 3'),

@@ -40,6 +40,13 @@ def test_where_nothing_is_held_out_a_tenth_of_the_premises_is(tmp_path):
   assert 'by a hash of the premise' in data.cut
 
 
+def test_an_empty_held_out_file_is_not_taken_for_none(tmp_path):
+  write(tmp_path / 'train.tsv', LINES)
+  write(tmp_path / 'dev.tsv', '')
+  with pytest.raises(ValueError, match=r'dev\.tsv should hold what is held out, but it is empty: '):
+    pairs.read(f'file:{tmp_path}')
+
+
 def test_the_hash_changes_with_a_label_and_with_the_border_between_the_sentences(tmp_path):
   (tmp_path / 'dev.tsv').write_text('n\ta\tb\n')
   found = set()

@@ -64,6 +64,13 @@ def test_other_files_can_be_held_out_by_their_name(tmp_path):
   assert sides(read(tmp_path).held_out) == [('v', 'v')]
 
 
+def test_an_empty_name_of_held_out_files_is_not_taken_for_none(tmp_path):
+  with pytest.raises(
+    ValueError, match="held_out must name files or a split, or be None, but got ''"
+  ):
+    read(tmp_path, held_out='')
+
+
 def test_where_nothing_is_held_out_one_source_in_ten_is_and_all_that_equal_it(tmp_path):
   data = read(write(tmp_path, train_de=DE, train_en=EN))
   sources = {f'satz {n}' for n in range(100)}

@@ -1,0 +1,56 @@
+"""Rows of one sentence each, with whatever is known of its words, padded to few widths.
+
+`buckets` chooses which sentences come together; this file makes their arrays.
+"""
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+
+def longer(lengths: Sequence[int], width: int) -> int:
+  """How many sentences are longer than a row."""
+  return sum(length > width for length in lengths)
+
+
+def batch(
+  fields: Mapping[str, tuple[Sequence[np.ndarray], tuple[int, ...]]],
+  lengths: Sequence[int],
+  width: int,
+  *,
+  rows: int | None = None,
+  indices: Sequence[int] | np.ndarray | None = None,
+) -> dict[str, np.ndarray]:
+  """One batch of sentences, each at the left of its row.
+
+  Args:
+    fields: by name, an array for each sentence, and the shape of a row that holds any of them.
+    lengths: of the sentences, in words; one or more.
+    width: W.
+    rows: B; the number of sentences if None. Rows beyond it are 0 throughout, but for `row`.
+    indices: those of the sentences, for `row`; by default 0, 1, ...
+
+  Returns:
+    int32 arrays, 0 in the padding: the fields; `segments`, 1 at each word, [B, W]; `row`, the index
+    of the sentence, -1 in a row that is filled up; and `tokens`, its words, [B].
+
+  Raises:
+    ValueError: if a sentence does not fit.
+  """
+  count = len(lengths)
+  rows = count if rows is None else rows
+  if max(lengths) > width or count > rows:
+    raise ValueError(
+      f'{rows} rows of {width} cannot hold {count} sentences, of up to {max(lengths)} words.'
+    )
+  made: dict[str, np.ndarray] = {}
+  for name, (arrays, shape) in fields.items():
+    made[name] = np.zeros((rows, *shape), np.int32)
+    for row, array in zip(made[name], arrays, strict=False):
+      row[tuple(map(slice, array.shape))] = array
+  tokens = np.zeros(rows, np.int32)
+  tokens[:count] = lengths
+  made['segments'] = (np.arange(width) < tokens[:, None]).astype(np.int32)
+  made['row'], made['tokens'] = np.full(rows, -1, np.int32), tokens
+  made['row'][:count] = range(count) if indices is None else indices
+  return made

@@ -1,0 +1,61 @@
+"""Facts of sentences in numbers, in words: what a parser knows of them, and what it does not."""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from posjax.experiment.data.sentences import longer
+from posjax.experiment.data.trees.batches import Coded, lengths
+from posjax.experiment.data.trees.spans import Sentence
+from posjax.experiment.data.trees.vocabulary import Vocabulary
+from posjax.experiment.data.words import UNKNOWN_ID
+
+if TYPE_CHECKING:
+  from posjax.experiment.data.trees import Trees
+
+
+def facts(
+  trees: 'Trees',
+  vocabulary: Vocabulary,
+  train: Sequence[Coded],
+  held_out: Sequence[Coded],
+  widths: Sequence[int],
+) -> dict[str, str]:
+  """Facts of a run beside those of `trees.facts`, by name.
+
+  Args:
+    trees: what was read.
+    vocabulary: learned from its training sentences.
+    train: its training sentences, encoded.
+    held_out: its held-out sentences, encoded.
+    widths: of rows, rising.
+  """
+  unknown = [_unknown(coded) for coded in (train, held_out)]
+  told = {
+    'vocabulary': f'{len(vocabulary.words.ids):,} words known; unknown are {unknown[0]:.1%} of '
+    f'those in training, {unknown[1]:.1%} held out',
+    'longest sentence': f'{_longest(trees.train)} in training, {_longest(trees.held_out)} held out',
+    'left out': f'{longer(lengths(train), widths[-1]):,} training sentences of more than '
+    f'{widths[-1]} words; held-out ones are neither left out nor cut',
+  }
+  if vocabulary.characters is not None:
+    cut = sum(
+      len(word) > vocabulary.longest_word
+      for one in (*trees.train, *trees.held_out)
+      for word in one.words
+    )
+    told['letters'] = (
+      f'{len(vocabulary.characters.ids):,} known; of {cut:,} words with more than '
+      f'{vocabulary.longest_word}, only the first are read'
+    )
+  if vocabulary.tags is not None:
+    told['tags'] = f'{len(vocabulary.tags.ids):,} known, read as they are given'
+  return told
+
+
+def _unknown(coded: Sequence[Coded]) -> float:
+  return sum(int((one.words == UNKNOWN_ID).sum()) for one in coded) / sum(lengths(coded))
+
+
+def _longest(sentences: Sequence[Sentence]) -> str:
+  longest = max(sentences, key=lambda one: len(one.words))
+  return f'{len(longest.words):,} words ({longest.where})'
