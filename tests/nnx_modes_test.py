@@ -101,6 +101,7 @@ def test_stacked_layers_are_scanned_and_their_weights_are_stacked(mode, x):
     assert error(one_of_two, other) < TOLERANCE
 
 
+@pytest.mark.slow
 def test_nnx_scan_stacks_the_weights_too(x):
   stack = nnx.split_rngs(splits=2)(nnx.vmap(lambda rngs: layer(rngs=rngs)))(nnx.Rngs(5))
 

@@ -129,10 +129,11 @@ def test_windows_of_two_ends_over_packed_documents_are_the_references(pair):
   same(Case('t5(bidirectional=True)'), window=pair, **documents(12, 17))
 
 
-# A table by distance, and logits of pairs; by hand, what else a tile may compute.
+PACKED = {'window': (3, 1), **documents(12, 17)}
+# What rows and heads have of their own is in groups_test; by hand, what else a tile may compute.
 BIASED = [
-  ('t5(bidirectional=True)', (2, 1, 21, 29), {'window': (3, 1), **documents(12, 17)}),
-  ('shaw(max_distance=4)', (1, 4, 1, 29), {'causal': True, 'logit_cap': 2.0}),
+  ('shaw(max_distance=4)', (1, 4, 1, 29), {'logit_cap': 2.0, **PACKED}),
+  by_hand('t5(bidirectional=True)', (2, 1, 21, 29), PACKED),
   by_hand('rope', (21, 29), {'causal': True}),
   by_hand('none', (2, 4, 21, 1), {'logit_cap': 2.0}),
   by_hand('cope', (4, 21, 29), {'causal': True}),
