@@ -23,13 +23,32 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Inexact, Int, Num
 
-from posjax.layers import arguments, parameters
+from posjax.layers import arguments, parameters, projections
 from posjax.layers import layer as layers
 from posjax.layers.cache import Cache
+from posjax.layers.projections import Norm
 from posjax.layers.tokens import Heads, Tokens, keys_of
 from posjax.scheme import Ids, Params, PRNGKey, Scheme
 
 Axis = str | tuple[str, ...] | None  # a mesh axis, several, or none
+
+
+class HeadNorm(nn.Module):
+  """The norm of queries or of keys, with its weight `scale` and perhaps its `bias`."""
+
+  norm: Norm
+  shape: tuple[int, ...]
+  param_dtype: Any
+  scale_init: Callable[..., Any]
+  bias_init: Callable[..., Any]
+
+  @nn.compact
+  def __call__(self, x: Inexact[Array, 'B T H D']) -> Inexact[Array, 'B T H D']:
+    """The heads after the norm."""
+    scale, bias = self.param('scale', self.scale_init, self.shape, self.param_dtype), None
+    if self.norm.use_bias:
+      bias = self.param('bias', self.bias_init, self.shape, self.param_dtype)
+    return projections.normalized(self.norm, x, scale, bias)
 
 
 class Attention(nn.Module):
@@ -45,17 +64,23 @@ class Attention(nn.Module):
     scheme: any `Scheme`; the default knows no positions.
     head_dim: D; by default M / H.
     num_kv_heads: K, key/value heads; by default H.
+    value_dim: E, the width of a value; by default D.
+    qk_norm: 'rms' or 'layer' normalizes each query and each key after its projection, before the
+      scheme turns it, with one learned weight [D] for all heads; a `Norm` says more. None does
+      nothing.
     causal: whether a token sees only what is not after it.
     window: how many tokens back a token sees, itself included.
     logit_cap: cap * tanh(logits / cap) before the softmax.
     sinks: whether each head learns a logit that takes its share of the softmax.
     use_bias: whether the projections have biases.
+    out_bias: whether the output projection has one; by default as `use_bias` says.
     dropout_rate: share of the attention weights dropped in calls, unless they are deterministic.
     scale: factor of q . k; by default 1/sqrt(D). What a scheme adds to it at `logits` (`shaw`), or
       puts in its place (`xpos`), has a factor of its own.
     dtype: to compute the projections in; by default that of input and weights.
     param_dtype: of the weights. The scheme makes its own parameters, float32.
     kernel_init: of the projections.
+    bias_init: of their biases.
     model_params: whether this layer holds the parameters that the scheme shares between layers;
       if not, calls must give them.
     model_places: whether the model calls the scheme's `ids` and `embed` before its first layer.
@@ -81,16 +106,20 @@ class Attention(nn.Module):
   scheme: Scheme = Scheme()
   head_dim: int | None = None
   num_kv_heads: int | None = None
+  value_dim: int | None = None
+  qk_norm: str | Norm | None = None
   causal: bool = False
   window: int | None = None
   logit_cap: float | None = None
   sinks: bool = False
   use_bias: bool = False
+  out_bias: bool | None = None
   dropout_rate: float = 0.0
   scale: float | None = None
   dtype: Any = None
   param_dtype: Any = jnp.float32
   kernel_init: Callable[..., Any] = nn.initializers.lecun_normal()
+  bias_init: Callable[..., Any] = nn.initializers.zeros_init()
   model_params: bool = True
   model_places: bool = False
   deterministic: bool = False
@@ -99,29 +128,30 @@ class Attention(nn.Module):
 
   def setup(self):
     """Makes the projections, and the scheme's parameters."""
-    switches = {'sinks': self.sinks, 'use_bias': self.use_bias, 'model_params': self.model_params}
-    arguments.check_weights(
-      self.dtype, self.param_dtype, self.kernel_init, self.sharding, **switches
-    )
+    switches = {'sinks': self.sinks, 'model_params': self.model_params}
+    weights = (self.dtype, self.param_dtype, self.kernel_init, self.bias_init)
+    arguments.check_weights(*weights, self.sharding, **switches)
     layer = self._layer()
     dims = layer.dims
-
-    def project(heads, inputs, outputs):
-      sizes = {'M': dims.width, 'H': heads, 'D': dims.head_dim}
-      return nn.DenseGeneral(
-        [sizes[letter] for letter in outputs],
-        axis=tuple(range(-len(inputs), 0)),
-        use_bias=self.use_bias,
+    biases = {'use_bias': self.use_bias, 'out_bias': self.out_bias}
+    plan = projections.plan(dims, layer.value_dim, **biases, qk_norm=self.qk_norm)
+    for name, each in plan.linears.items():
+      linear = nn.DenseGeneral(
+        each.sizes[1],
+        axis=tuple(range(-len(each.inputs), 0)),
+        use_bias=each.use_bias,
         dtype=self.dtype,
         param_dtype=self.param_dtype,
-        kernel_init=self._annotated(self.kernel_init, inputs + outputs),
-        bias_init=self._annotated(nn.initializers.zeros, outputs),
+        kernel_init=self._annotated(self.kernel_init, each.inputs + each.outputs),
+        bias_init=self._annotated(self.bias_init, each.outputs),
       )
-
-    self.query = project(dims.num_heads, 'M', 'HD')
-    self.key = project(dims.num_kv_heads, 'M', 'HD')
-    self.value = project(dims.num_kv_heads, 'M', 'HD')
-    self.out = project(dims.num_heads, 'HD', 'M')
+      setattr(self, name, linear)
+    for name, shape in plan.norms.items():
+      letters = 'HD'[-len(shape) :]
+      ones, zeros = (
+        self._annotated(init, letters) for init in (nn.initializers.ones, nn.initializers.zeros)
+      )
+      setattr(self, name, HeadNorm(plan.norm, shape, self.param_dtype, ones, zeros))
     if self.sinks:
       zeros = self._annotated(nn.initializers.zeros, 'H')
       self.sink_logits = self.param('sinks', zeros, (dims.num_heads,), self.param_dtype)
@@ -211,7 +241,7 @@ class Attention(nn.Module):
     """The keys and values of `x_kv`, projected once for `read`; as in `posjax.nnx.Attention`."""
     layer = self._layer()
     params = parameters.merged(layer.scheme, self.own, self.shared, model_params)
-    project = lambda x: (self.key(x), self.value(x))
+    project = lambda x: (self._keys(x), self.value(x))
     return layers.memorize(layer, params, project, Tokens(x_kv, kv_pos, segments, order))
 
   def read(
@@ -230,7 +260,7 @@ class Attention(nn.Module):
     layer = self._layer()
     params = parameters.merged(layer.scheme, self.own, self.shared, model_params)
     new, rest = Tokens(x, pos, segments, order), {'mask': mask, 'return_weights': return_weights}
-    out = layers.read_memory(layer, params, self.query, new, memory, sinks=self._sinks(), **rest)
+    out = layers.read_memory(layer, params, self._queries, new, memory, sinks=self._sinks(), **rest)
     return layers.projected(self.out, out)
 
   @nn.nowrap
@@ -248,10 +278,17 @@ class Attention(nn.Module):
       scale=self.scale,
       implementation=self.implementation,
       model_places=self.model_places,
+      value_dim=self.value_dim,
     )
 
   def _heads(self, x, x_kv):
-    return Heads(self.query(x), self.key(x_kv), self.value(x_kv))
+    return Heads(self._queries(x), self._keys(x_kv), self.value(x_kv))
+
+  def _queries(self, x):
+    return self.query(x) if self.qk_norm is None else self.query_norm(self.query(x))
+
+  def _keys(self, x):
+    return self.key(x) if self.qk_norm is None else self.key_norm(self.key(x))
 
   def _sinks(self):
     held: Any = self.sink_logits if self.sinks else None

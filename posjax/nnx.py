@@ -20,9 +20,10 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Inexact, Int, Num
 
-from posjax.layers import arguments, parameters
+from posjax.layers import arguments, parameters, projections
 from posjax.layers import layer as layers
 from posjax.layers.cache import Cache
+from posjax.layers.projections import Norm
 from posjax.layers.tokens import Heads, Tokens, keys_of
 from posjax.scheme import Ids, Params, PRNGKey, Scheme
 
@@ -49,6 +50,24 @@ class Parameters(nnx.Module):
     return parameters.unnamed(self.scheme, _arrays(self.held))
 
 
+class HeadNorm(nnx.Module):
+  """The norm of queries or of keys, with its weight `scale` and perhaps its `bias`."""
+
+  def __init__(
+    self, norm: Norm, shape: tuple[int, ...], param_dtype: Any, metadata: dict[str, Any]
+  ):
+    self.norm = norm
+    self.scale = nnx.Param(jnp.ones(shape, param_dtype), **metadata)
+    self.bias = nnx.data(None)
+    if norm.use_bias:
+      self.bias = nnx.Param(jnp.zeros(shape, param_dtype), **metadata)
+
+  def __call__(self, x: Inexact[Array, 'B T H D']) -> Inexact[Array, 'B T H D']:
+    """The heads after the norm."""
+    bias = None if self.bias is None else self.bias[...]
+    return projections.normalized(self.norm, x, self.scale[...], bias)
+
+
 class Attention(nnx.Module):
   """Self- or cross-attention in which a scheme says where position enters.
 
@@ -62,11 +81,16 @@ class Attention(nnx.Module):
     scheme: any `Scheme`; the default knows no positions.
     head_dim: D; by default M / H.
     num_kv_heads: K, key/value heads; by default H.
+    value_dim: E, the width of a value; by default D.
+    qk_norm: 'rms' or 'layer' normalizes each query and each key after its projection, before the
+      scheme turns it, with one learned weight [D] for all heads; a `Norm` says more. None does
+      nothing.
     causal: whether a token sees only what is not after it.
     window: how many tokens back a token sees, itself included.
     logit_cap: cap * tanh(logits / cap) before the softmax.
     sinks: whether each head learns a logit that takes its share of the softmax.
     use_bias: whether the projections have biases.
+    out_bias: whether the output projection has one; by default as `use_bias` says.
     dropout_rate: share of the attention weights dropped in calls, unless they are deterministic.
     deterministic: whether calls drop nothing, unless they say otherwise; `nnx.Module.eval` and
       `train` set it.
@@ -75,6 +99,7 @@ class Attention(nnx.Module):
     dtype: to compute the projections in; by default that of input and weights.
     param_dtype: of the weights. The scheme makes its own parameters, float32.
     kernel_init: of the projections.
+    bias_init: of their biases.
     model_params: whether this layer holds the parameters that the scheme shares between layers;
       if not, calls must give them.
     model_places: whether the model calls the scheme's `ids` and `embed` before its first layer.
@@ -107,16 +132,20 @@ class Attention(nnx.Module):
     *,
     head_dim: int | None = None,
     num_kv_heads: int | None = None,
+    value_dim: int | None = None,
+    qk_norm: str | Norm | None = None,
     causal: bool = False,
     window: int | None = None,
     logit_cap: float | None = None,
     sinks: bool = False,
     use_bias: bool = False,
+    out_bias: bool | None = None,
     dropout_rate: float = 0.0,
     scale: float | None = None,
     dtype: Any = None,
     param_dtype: Any = jnp.float32,
     kernel_init: nnx.Initializer = nnx.initializers.lecun_normal(),  # noqa: B008
+    bias_init: nnx.Initializer = nnx.initializers.zeros_init(),  # noqa: B008
     model_params: bool = True,
     model_places: bool = False,
     deterministic: bool = False,
@@ -126,33 +155,33 @@ class Attention(nnx.Module):
   ):
     sizes = (width, num_heads, scheme, head_dim, num_kv_heads)
     options = (causal, window, logit_cap, dropout_rate, scale, implementation, model_places)
-    self.layer = layers.make(*sizes, *options)
-    switches = {'sinks': sinks, 'use_bias': use_bias, 'model_params': model_params}
-    switches['deterministic'] = deterministic
-    arguments.check_weights(dtype, param_dtype, kernel_init, sharding, **switches)
+    self.layer = layers.make(*sizes, *options, value_dim=value_dim)
+    dims = self.layer.dims
+    biases = {'use_bias': use_bias, 'out_bias': out_bias}
+    plan = projections.plan(dims, self.layer.value_dim, **biases, qk_norm=qk_norm)
+    switches = {'sinks': sinks, 'model_params': model_params, 'deterministic': deterministic}
+    arguments.check_weights(dtype, param_dtype, kernel_init, bias_init, sharding, **switches)
     _check_rngs(rngs)
     self.dtype, self.param_dtype, self.deterministic = dtype, param_dtype, deterministic
 
-    def project(heads, inputs, outputs):
-      sizes = {'M': self.layer.dims.width, 'H': heads, 'D': self.layer.dims.head_dim}
-      return nnx.LinearGeneral(
-        [sizes[letter] for letter in inputs],
-        [sizes[letter] for letter in outputs],
-        axis=range(-len(inputs), 0),
-        use_bias=use_bias,
+    for name, each in plan.linears.items():
+      linear = nnx.LinearGeneral(
+        *each.sizes,
+        axis=range(-len(each.inputs), 0),
+        use_bias=each.use_bias,
         dtype=dtype,
         param_dtype=param_dtype,
         kernel_init=kernel_init,
-        kernel_metadata=_metadata(sharding, inputs + outputs),
-        bias_metadata=_metadata(sharding, outputs),
+        bias_init=bias_init,
+        kernel_metadata=_metadata(sharding, each.inputs + each.outputs),
+        bias_metadata=_metadata(sharding, each.outputs),
         rngs=rngs,
       )
-
-    dims = self.layer.dims
-    self.query = project(dims.num_heads, 'M', 'HD')
-    self.key = project(dims.num_kv_heads, 'M', 'HD')
-    self.value = project(dims.num_kv_heads, 'M', 'HD')
-    self.out = project(dims.num_heads, 'HD', 'M')
+      setattr(self, name, linear)
+    self.query_norm = self.key_norm = nnx.data(None)
+    for name, shape in plan.norms.items():
+      metadata = _metadata(sharding, 'HD'[-len(shape) :])
+      setattr(self, name, HeadNorm(plan.norm, shape, param_dtype, metadata))
     self.sinks = nnx.data(None)
     if sinks:
       zeros = jnp.zeros((dims.num_heads,), param_dtype)
@@ -318,7 +347,7 @@ class Attention(nnx.Module):
       ValueError: if shapes do not fit, or a causal layer needs an order.
       TypeError: if an argument is of another type.
     """
-    project = lambda x: (self.key(x), self.value(x))
+    project = lambda x: (self._keys(x), self.value(x))
     tokens = Tokens(x_kv, kv_pos, segments, order)
     return layers.memorize(self.layer, self._params(model_params), project, tokens)
 
@@ -365,7 +394,7 @@ class Attention(nnx.Module):
     out = layers.read_memory(
       self.layer,
       self._params(model_params),
-      self.query,
+      self._queries,
       Tokens(x, pos, segments, order),
       memory,
       mask=mask,
@@ -375,7 +404,13 @@ class Attention(nnx.Module):
     return layers.projected(self.out, out)
 
   def _heads(self, x, x_kv):
-    return Heads(self.query(x), self.key(x_kv), self.value(x_kv))
+    return Heads(self._queries(x), self._keys(x_kv), self.value(x_kv))
+
+  def _queries(self, x):
+    return self.query(x) if self.query_norm is None else self.query_norm(self.query(x))
+
+  def _keys(self, x):
+    return self.key(x) if self.key_norm is None else self.key_norm(self.key(x))
 
   def _sinks(self):
     return None if self.sinks is None else self.sinks[...].astype(jnp.float32)

@@ -11,7 +11,7 @@ from jax.sharding import AxisType, NamedSharding, PartitionSpec
 
 import posjax
 from posjax.layers.tokens import Tokens
-from posjax.nnx import Attention, Constant, Parameters
+from posjax.nnx import Attention, Constant, Norm, Parameters
 from tests.loops import error
 from tests.toy_schemes import TOYS
 
@@ -292,6 +292,21 @@ WRONG = [
   ({'causal': 'no'}, "causal must be True or False, but got 'no'"),
   ({'use_bias': 1}, 'use_bias must be True or False, but got 1'),
   ({'sinks': None}, 'sinks must be True or False, but got None'),
+  ({'out_bias': 'no'}, "out_bias must be True or False or None, but got 'no'"),
+  ({'value_dim': 0}, 'value_dim must be an integer of at least 1 .*, but got 0'),
+  ({'value_dim': 2.5}, 'value_dim must be an integer .* or None, but got 2.5'),
+  (
+    {'value_dim': 3, 'scheme': posjax.get('shaw')},
+    r'adds vectors of head_dim numbers .*, so value_dim must be head_dim, 4, .* but got 3',
+  ),
+  ({'qk_norm': 'l2'}, "qk_norm must be one of 'rms', 'layer', but got 'l2'"),
+  ({'qk_norm': True}, "qk_norm must be None, 'rms', 'layer' or a Norm, but got True"),
+  ({'qk_norm': Norm('rms', 0.0)}, r'qk_norm\.epsilon must be a finite number above 0, but got 0.0'),
+  (
+    {'qk_norm': Norm('rms', heads='all')},
+    r"qk_norm\.heads must be one of 'alike', 'apart', 'together', but got 'all'",
+  ),
+  ({'bias_init': 0.0}, 'bias_init must be an initializer, but got 0.0'),
   ({'model_params': 'False'}, "model_params must be True or False, but got 'False'"),
   ({'model_places': 1}, 'model_places must be True or False, but got 1'),
   ({'scheme': 'rope'}, r"scheme must be a Scheme, as from posjax.get\('rope'\), but got the text"),

@@ -1,6 +1,7 @@
 """Attention layers: all that `posjax.nnx` and `posjax.linen` share, as pure functions.
 
   layer        the attention layer without its weights
+  projections  the linear maps and the norms of a layer, without their weights
   arguments    checks of sizes, numbers, switches and keys
   tokens       the tokens of one side, and checks of their arrays
   parameters   a scheme's parameters as a layer holds them

@@ -108,14 +108,20 @@ def check_ids_per_token(scheme: Scheme, axes: Any) -> None:
 
 
 def check_weights(
-  dtype: Any, param_dtype: Any, kernel_init: Any, sharding: Any, **switches: Any
+  dtype: Any,
+  param_dtype: Any,
+  kernel_init: Any,
+  bias_init: Any,
+  sharding: Any,
+  **switches: Any,
 ) -> None:
   """Checks the arguments of a layer's weights, which only Flax reads.
 
   Args:
     dtype: to compute in; None: that of the input and the weights.
     param_dtype: of the weights.
-    kernel_init: a function that makes them.
+    kernel_init: a function that makes the kernels.
+    bias_init: a function that makes the biases.
     sharding: names of the mesh axes along M, H and D, or None.
     **switches: what must be True or False.
 
@@ -127,8 +133,9 @@ def check_weights(
     check_dtype('dtype', dtype)
   check_dtype('param_dtype', param_dtype)
   check_switches(**switches)
-  if not callable(kernel_init):
-    raise TypeError(f'kernel_init must be an initializer, but got {shown(kernel_init)}.')
+  for name, init in {'kernel_init': kernel_init, 'bias_init': bias_init}.items():
+    if not callable(init):
+      raise TypeError(f'{name} must be an initializer, but got {shown(init)}.')
   if sharding is not None and not isinstance(sharding, (tuple, list)):
     raise TypeError(f'sharding must be a tuple of three mesh axes, but got {shown(sharding)}.')
   if sharding is not None and len(sharding) != 3:

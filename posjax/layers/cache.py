@@ -35,7 +35,7 @@ class Cache(NamedTuple):
   """
 
   k: Inexact[Array, 'B C K Wider']
-  v: Inexact[Array, 'B C K D']
+  v: Inexact[Array, 'B C K E']
   at: At
   pos: Num[Array, 'B C *n']
   order: Num[Array, 'b C']
@@ -49,6 +49,7 @@ def empty(
   batch: int,
   capacity: int,
   *,
+  value_dim: int | None = None,
   dtype: jax.typing.DTypeLike = jnp.float32,
   pos_dtype: jax.typing.DTypeLike = jnp.int32,
   axes: int | None = None,
@@ -60,6 +61,7 @@ def empty(
     dims: the sizes of the layer.
     batch: B, rows.
     capacity: C, slots for each row: tokens in all, or at least the window where there is one.
+    value_dim: E, the width of a value; by default that of a key.
     dtype: of keys and values.
     pos_dtype: of the ids, int32 or float32.
     axes: ids per token; by default as the scheme declares, or one.
@@ -74,13 +76,12 @@ def empty(
   if capacity < 1:
     raise ValueError(f'A cache needs at least one slot, but got capacity={capacity}.')
   axes = scheme.axes if axes is None else axes
-  heads = (batch, capacity, dims.num_kv_heads or dims.num_heads, dims.head_dim)
+  heads = (batch, capacity, dims.num_kv_heads or dims.num_heads)
   pos = jnp.zeros((batch, capacity, axes) if axes > 1 else (batch, capacity), pos_dtype)
-  v = jnp.zeros(heads, dtype)
-  k, at = _empty_k_and_at(scheme, dims, v, pos)
+  k, at = _empty_k_and_at(scheme, dims, jnp.zeros((*heads, dims.head_dim), dtype), pos)
   return Cache(
     k=k,
-    v=v,
+    v=jnp.zeros((*heads, dims.head_dim if value_dim is None else value_dim), dtype),
     at=at,
     pos=pos,
     order=jnp.zeros((1, capacity), jnp.int32),
@@ -106,7 +107,7 @@ def _empty_k_and_at(scheme: Scheme, dims: Dims, raw: Array, pos: Ids) -> tuple[A
 
 def memory(
   k: Inexact[Array, 'B S K Wider'],
-  v: Inexact[Array, 'B S K D'],
+  v: Inexact[Array, 'B S K E'],
   at: At,
   pos: Num[Array, 'B S *n'],
   order: Num[Array, 'b S'],
@@ -191,7 +192,7 @@ def _may_act_once(scheme: Scheme) -> bool:
 def append(
   cache: Cache,
   k: Inexact[Array, 'B T K Wider'],
-  v: Inexact[Array, 'B T K D'],
+  v: Inexact[Array, 'B T K E'],
   at: At,
   pos: Num[Array, 'B T *n'],
   segments: Int[Array, 'B T'],

@@ -36,6 +36,7 @@ class Layer(NamedTuple):
 
   scheme: Scheme
   dims: Dims
+  value_dim: int
   causal: bool
   window: int | None
   logit_cap: float | None
@@ -57,16 +58,19 @@ def make(
   scale: float | None,
   implementation: str | None,
   model_places: bool = False,
+  value_dim: int | None = None,
 ) -> Layer:
   """Checks the arguments, and fills in those that follow from others.
 
   Raises:
     TypeError: if an argument is of another type.
     ValueError: if heads do not divide the width, or key heads the heads, a number is out of range,
-      or the scheme acts before the first layer and the model is not said to call it there.
+      the scheme acts before the first layer and the model is not said to call it there, or it adds
+      to outputs of another width than D.
   """
   dims = _sizes(width, num_heads, head_dim, num_kv_heads)
   arguments.check_scheme(scheme)
+  value_dim = _value_dim(scheme, dims, value_dim)
   arguments.check_switches(causal=causal, model_places=model_places)
   arguments.check_places(scheme, model_places)
   window = read(window, Size | None, 'The window')
@@ -74,7 +78,20 @@ def make(
   dropout_rate = read(dropout_rate, Share, 'The dropout rate')
   scale = read(scale, float | None, 'The scale')
   arguments.check_implementation(implementation)
-  return Layer(scheme, dims, causal, window, logit_cap, dropout_rate, scale, implementation)
+  options = (causal, window, logit_cap, dropout_rate, scale, implementation)
+  return Layer(scheme, dims, value_dim, *options)
+
+
+def _value_dim(scheme: Scheme, dims: Dims, value_dim: int | None) -> int:
+  value_dim = read(value_dim, Size | None, 'value_dim')
+  if value_dim is None:
+    return dims.head_dim
+  if value_dim != dims.head_dim and declares(scheme, 'values'):
+    raise ValueError(
+      'The scheme adds vectors of head_dim numbers to the output (place 4, scheme.values), so '
+      f'value_dim must be head_dim, {dims.head_dim}, or None, but got {value_dim}.'
+    )
+  return value_dim
 
 
 def _sizes(width: int, num_heads: int, head_dim: int | None, num_kv_heads: int | None) -> Dims:
@@ -145,7 +162,7 @@ def attention(
   *,
   mask: Bool[Array, '...'] | None = None,
   dropout_key: PRNGKey | None = None,
-) -> Inexact[Array, 'B T H D']:
+) -> Inexact[Array, 'B T H E']:
   """Self-attention of tokens whose heads are projected already: `prepare`, then `attend`.
 
   Args:
@@ -255,7 +272,14 @@ def init_cache(
   arguments.check_ids_per_token(layer.scheme, axes)
   caches.check_window(capacity, layer.window)
   return caches.empty(
-    layer.scheme, layer.dims, batch, capacity, dtype=dtype, pos_dtype=pos_dtype, axes=axes
+    layer.scheme,
+    layer.dims,
+    batch,
+    capacity,
+    value_dim=layer.value_dim,
+    dtype=dtype,
+    pos_dtype=pos_dtype,
+    axes=axes,
   )
 
 
@@ -267,7 +291,7 @@ def extend(
   cache: Cache,
   *,
   sinks: Float[Array, ' H'] | None = None,
-) -> tuple[Inexact[Array, 'B T H D'], Cache]:
+) -> tuple[Inexact[Array, 'B T H E'], Cache]:
   """Appends the tokens, each of which then looks at what came before it.
 
   Raises:

@@ -34,7 +34,7 @@ class Heads(NamedTuple):
 
   q: Inexact[Array, 'B T H D']
   k: Inexact[Array, 'B S K D']
-  v: Inexact[Array, 'B S K D']
+  v: Inexact[Array, 'B S K E']
 
 
 def without_padding(tokens: Tokens) -> Tokens:
@@ -104,7 +104,7 @@ def check_tokens(
   if x.ndim != 3 or x.shape[-1] != width:
     raise ValueError(f'{names[0]} must be [B, T, {width}], but got shape {x.shape}.')
   batch, length, _ = x.shape
-  check_array(names[1], pos)
+  check_ids(names[1], pos, length)
   _check_numbers(names[1], pos)
   check_rows(names[1], pos, batch, length, axes or (pos.shape[-1] if pos.ndim == 3 else 1))
   if tokens.segments is not None:
@@ -147,6 +147,16 @@ def check_array(name: str, array: Any) -> None:
   """Raises TypeError if it is no array of JAX or NumPy."""
   if not isinstance(array, (jax.Array, np.ndarray)):
     raise TypeError(f'{name} must be an array, but got {type(array).__name__}.')
+
+
+def check_ids(name: str, pos: Any, length: int) -> None:
+  """Raises TypeError if ids are no array, and says what they would be where there are none."""
+  if pos is None:
+    raise TypeError(
+      f'{name} must be the ids of the tokens, but got None; jnp.arange({length}) numbers the '
+      'tokens of each row from 0.'
+    )
+  check_array(name, pos)
 
 
 def _check_numbers(name: str, ids: Array) -> None:
