@@ -10,10 +10,21 @@ import functools
 from collections.abc import Callable, Mapping
 
 from posjax.arguments import Size, shown
+from posjax.chain import chain
 from posjax.interop.fields import Fields
-from posjax.interop.layers import check_layers
+from posjax.interop.layers import check_layers, turns, type_of
 from posjax.scheme import Scheme
-from posjax.schemes import dynamic_ntk, llama3, longrope, mrope, none, partial, rope, yarn
+from posjax.schemes import (
+  dynamic_ntk,
+  floor_log,
+  llama3,
+  longrope,
+  mrope,
+  none,
+  partial,
+  rope,
+  yarn,
+)
 
 # Models whose pairs of dimensions are neighbours, and models whose pairs are half a head apart.
 _INTERLEAVED = {
@@ -21,11 +32,35 @@ _INTERLEAVED = {
   *('gptj', 'helium', 'llama4_text'),
 }
 _SPLIT = {
-  *('falcon', 'gemma', 'gemma2', 'gemma3_text', 'gemma4_text', 'gpt_neox', 'gpt_oss', 'granite'),
-  *('llama', 'mistral', 'mixtral', 'modernbert', 'nemotron', 'olmo', 'olmo2', 'persimmon', 'phi'),
+  *(
+    'exaone4',
+    'falcon',
+    'gemma',
+    'gemma2',
+    'gemma3_text',
+    'gemma4_text',
+    'gpt_neox',
+    'gpt_oss',
+    'granite',
+  ),
+  *(
+    'llama',
+    'ministral3',
+    'mistral',
+    'mixtral',
+    'modernbert',
+    'nemotron',
+    'olmo',
+    'olmo2',
+    'olmo3',
+    'persimmon',
+    'phi',
+  ),
   *('phi3', 'phimoe', 'qwen2', 'qwen2_moe', 'qwen3', 'qwen3_moe', 'smollm3', 'stablelm'),
   *('qwen2_vl', 'qwen2_vl_text', 'qwen2_5_vl', 'qwen2_5_vl_text', 'qwen3_vl_text', 'starcoder2'),
 }
+# Models whose queries grow with their position, after they have turned.
+_TEMPERED = {'ministral3'}
 # Models of three ids for each token. The value: whether the ids take frequencies in turn, which
 # transformers decides by the model, and not by the configuration.
 _MULTIMODAL = {
@@ -53,7 +88,11 @@ _DEFAULTS = {
 
 
 def rotary(
-  fields: Fields, layer_type: str | None, length: int | None, interleaved: bool | None
+  fields: Fields,
+  layer_type: str | None = None,
+  length: int | None = None,
+  interleaved: bool | None = None,
+  layer: int | None = None,
 ) -> Scheme:
   """The scheme of a model that rotates queries and keys; for the arguments see `interop.from_hf`.
 
@@ -62,21 +101,48 @@ def rotary(
 
   Example:
     >>> from posjax.scheme import places
-    >>> config = {'model_type': 'gptj', 'n_embd': 4096, 'n_head': 16}
-    >>> places(rotary(Fields(config), None, None, None))
+    >>> places(rotary(Fields({'model_type': 'gptj', 'n_embd': 4096, 'n_head': 16})))
     ('query', 'key')
   """
   kind = fields.get('model_type', str)
   fields = Fields({**_DEFAULTS.get(kind, {}), **fields.values})
   layout = _interleaved(fields, kind, interleaved)
   check_layers(fields, kind, kind in _INTERLEAVED | _SPLIT)
-  if kind == 'cohere2' and layer_type != 'sliding_attention':
-    if layer_type == 'full_attention':
-      return none.scheme()
-    raise ValueError(
-      "Only the 'sliding_attention' layers of cohere2 turn: give layer_type, but got "
-      f'{shown(layer_type)}.'
-    )
+  if layer is not None and layer_type is None:
+    layer_type = type_of(fields, layer)
+  if not turns(fields, layer, layer_type):
+    return _temperature(fields) if kind == 'llama4_text' else none.scheme()
+  if kind in _TEMPERED:
+    return _tempered(fields, length, layout)
+  return _turning(fields, layer_type, length, layout)
+
+
+def _temperature(fields: Fields) -> Scheme:
+  """What the layers of Llama 4 do that do not turn: queries grow with their position."""
+  if not fields.get('attn_temperature_tuning', bool, True):
+    return none.scheme()
+  floor = fields.get('floor_scale', Size, 8192)
+  return floor_log.scheme(floor, fields.get('attn_scale', float, 0.1), offset=1)
+
+
+def _tempered(fields: Fields, length: int | None, layout: bool) -> Scheme:
+  """Ministral 3: queries grow with their position after they have turned."""
+  told = _parameters(fields, None)
+  beta = told.get('llama_4_scaling_beta', float)
+  apart = 'llama_4_scaling_beta', 'max_position_embeddings'
+  rest = {name: value for name, value in told.values.items() if name not in apart}
+  section = told.path.rstrip('.')
+  turning = _turning(Fields({**fields.values, section: rest}), None, length, layout)
+  if beta is None:
+    got = shown(dict(told.values))
+    raise ValueError(f'The configuration needs {told.path}llama_4_scaling_beta, but got {got}.')
+  floor = _original_or_longest(told, fields)
+  return chain(turning, floor_log.scheme(floor, beta, offset=0)) if beta else turning
+
+
+def _turning(fields: Fields, layer_type: str | None, length: int | None, layout: bool) -> Scheme:
+  """The scheme of a layer that turns."""
+  kind = fields.get('model_type', str)
   told = _parameters(fields, layer_type)
   if told.values.get('mrope_section') is not None:
     return _multimodal(told, fields, layout)
