@@ -29,6 +29,25 @@ _T5 = {
 }
 _ROBERTA = {**_PLAIN, 'pad_token_id': 1}
 
+_GRANITES = 'granite', 'granitemoe', 'granitemoeshared', 'hyperclovax'
+_LLAMAS = 'arcee', 'jais2', 'apertus', 'nanochat', 'eurobert'
+_BARTS = (
+  *('bart', 'mbart', 'marian', 'pegasus', 'm2m_100', 'blenderbot', 'blenderbot-small', 'plbart'),
+)
+_BART = {
+  **{'vocab_size': 40, 'd_model': 24, 'encoder_layers': 2, 'decoder_layers': 2},
+  **{'encoder_attention_heads': 2, 'decoder_attention_heads': 4, 'encoder_ffn_dim': 32},
+  **{'decoder_ffn_dim': 32, 'max_position_embeddings': 64, 'pad_token_id': 1},
+  **{'bos_token_id': 0, 'eos_token_id': 2, 'decoder_start_token_id': 2},
+}
+_HALF = {**_PLAIN, 'hidden_size': 32, 'partial_rotary_factor': 0.5}
+_MIXED = ['full_attention', 'sliding_attention'] * 2
+_MINISTRAL = {
+  **{'rope_type': 'yarn', 'rope_theta': 1e4, 'factor': 8.0, 'beta_fast': 32.0, 'beta_slow': 1.0},
+  **{'original_max_position_embeddings': 4, 'llama_4_scaling_beta': 0.1, 'mscale': 1.0},
+  'mscale_all_dim': 1.0,
+}
+
 # Configurations by the model_type, each with all that the family reads in some case.
 CASES: dict[str, list[dict[str, Any]]] = {
   'llama': [{**_GROUPED, **_BIASED}, {**_PLAIN, 'num_key_value_heads': 1}],
@@ -46,7 +65,10 @@ CASES: dict[str, list[dict[str, Any]]] = {
     {**_GROUPED, 'sliding_window': 4, 'query_pre_attn_scalar': 20, 'num_hidden_layers': 6},
     {**_GROUPED, 'sliding_window': 4, 'use_bidirectional_attention': True, 'num_hidden_layers': 6},
   ],
-  'gpt_neox': [{**_PLAIN, 'rotary_pct': 0.34}, {**_PLAIN, 'attention_bias': False}],
+  'gpt_neox': [
+    {**_PLAIN, 'rotary_pct': 0.34},
+    {**_PLAIN, 'rotary_pct': 0.34, 'attention_bias': False},
+  ],
   'gpt2': [{**_GPT, 'scale_attn_by_inverse_layer_idx': True}],
   'gptj': [{**_GPT, 'rotary_dim': 4}],
   'bloom': [{'hidden_size': 24, 'n_layer': 2, 'n_head': 6, 'vocab_size': 40}],
@@ -61,8 +83,10 @@ CASES: dict[str, list[dict[str, Any]]] = {
   'gpt_oss': [{**_GROUPED, 'sliding_window': 5, **_LOCAL_EXPERTS}],
   'modernbert': [{**_PLAIN, 'local_attention': 8, **_BIASED}],
   'bert': [_PLAIN],
-  **dict.fromkeys(('roberta', 'electra', 'camembert', 'xlm-roberta'), [_ROBERTA]),
+  **{'roberta': [_ROBERTA], 'electra': [_ROBERTA], 'camembert': [_ROBERTA]},
+  'xlm-roberta': [_ROBERTA],
   **{'t5': [_T5], 'mt5': [_T5], 'umt5': [_T5]},
+  'switch_transformers': [{**_T5, 'num_experts': 2}],
   'cohere': [{**_PLAIN, 'num_key_value_heads': 2, 'use_qk_norm': True}],
   'cohere2': [{**_GROUPED, 'sliding_window': 4}],
   'smollm3': [{**_GROUPED}],
@@ -70,11 +94,92 @@ CASES: dict[str, list[dict[str, Any]]] = {
     {**_GROUPED, 'sliding_window': 4},
     {**_GROUPED, 'sliding_window': None, 'layer_types': ['full_attention'] * 4},
   ],
-  'granite': [{**_GROUPED, 'attention_multiplier': 0.3}],
   'olmo': [{**_PLAIN, 'num_key_value_heads': 2}],
   'olmo2': [{**_PLAIN, 'num_key_value_heads': 2}],
+  'llama4_text': [
+    {
+      **{**_GROUPED, **_LOCAL_EXPERTS, 'intermediate_size_mlp': 32, 'floor_scale': 4},
+      **{'attention_chunk_size': 64, 'moe_layers': []},
+    }
+  ],
+  **{kind: [{**_GROUPED, 'attention_multiplier': 0.3, **_BIASED}] for kind in _GRANITES},
+  'olmoe': [{**_PLAIN, 'num_key_value_heads': 2, **_EXPERTS}],
+  'flex_olmo': [{**_PLAIN, 'num_key_value_heads': 2, **_EXPERTS}],
+  'minimax_m2': [{**_GROUPED, **_LOCAL_EXPERTS}],
+  **{kind: [{**_GROUPED, **_BIASED}] for kind in _LLAMAS},
+  'phimoe': [{**_PLAIN, 'num_key_value_heads': 2, **_LOCAL_EXPERTS, 'sliding_window': 5}],
+  'ministral': [{**_GROUPED, 'sliding_window': 5}],
+  'ministral3': [{**_GROUPED, 'sliding_window': 5, 'rope_parameters': _MINISTRAL}],
+  'cwm': [{**_GROUPED, 'sliding_window': 5, 'layer_types': _MIXED}],
+  'dots1': [
+    {
+      **{**_GROUPED, 'n_routed_experts': 2, 'n_shared_experts': 1, 'num_experts_per_tok': 1},
+      **{'moe_intermediate_size': 16, 'n_group': 1, 'topk_group': 1, **_BIASED},
+      **{'sliding_window': 5, 'layer_types': _MIXED},
+    }
+  ],
+  'glm4_moe': [
+    {
+      **{**_GROUPED, 'n_routed_experts': 2, 'n_shared_experts': 1, 'num_experts_per_tok': 1},
+      **{'moe_intermediate_size': 16, 'n_group': 1, 'topk_group': 1, **_BIASED},
+      'use_qk_norm': True,
+    }
+  ],
+  'solar_open': [
+    {
+      **{**_GROUPED, 'n_routed_experts': 2, 'n_shared_experts': 1, 'num_experts_per_tok': 1},
+      **{'moe_intermediate_size': 16, 'n_group': 1, 'topk_group': 1, **_BIASED},
+    }
+  ],
+  'helium': [{**_PLAIN, 'num_key_value_heads': 2, 'head_dim': 6, **_BIASED}],
+  'seed_oss': [{**_GROUPED, **_BIASED, 'attention_out_bias': False}],
+  'starcoder2': [{**_PLAIN, 'num_key_value_heads': 2, 'sliding_window': 5, 'use_bias': True}],
+  'stablelm': [{**_HALF, 'num_key_value_heads': 2, 'use_qkv_bias': True}],
+  'persimmon': [_HALF],
+  'phi': [{**_HALF, 'num_key_value_heads': 2, 'qk_layernorm': True}],
+  'nemotron': [{**_HALF, 'num_key_value_heads': 2, **_BIASED}],
+  'glm': [{**_GROUPED, **_BIASED}],
+  'glm4': [{**_GROUPED, **_BIASED}],
+  'ernie4_5': [{**_GROUPED, 'use_bias': True}],
+  'ernie4_5_moe': [
+    {**_GROUPED, 'use_bias': True, 'moe_num_experts': 2, 'moe_k': 1, 'moe_intermediate_size': 16}
+  ],
+  'nomic_bert': [_PLAIN],
+  'esm': [{**_ROBERTA, 'position_embedding_type': 'rotary'}],
+  'roformer': [{**_PLAIN, 'embedding_size': 24}],
+  'albert': [{**_PLAIN, 'embedding_size': 24}],
+  'distilbert': [{**_GPT, 'dim': 24, 'n_layers': 2, 'n_heads': 4, 'hidden_dim': 32}],
+  'gpt_bigcode': [_GPT, {**_GPT, 'multi_query': False}],
+  'gpt_neo': [
+    {
+      **{'vocab_size': 40, 'hidden_size': 24, 'num_layers': 2, 'num_heads': 4, 'window_size': 4},
+      **{'attention_types': [[['global', 'local'], 1]], 'max_position_embeddings': 64},
+    }
+  ],
+  'openai-gpt': [_GPT],
+  'xglm': [{**_BART, 'num_layers': 2, 'attention_heads': 4, 'ffn_dim': 32}],
+  'biogpt': [_PLAIN],
+  'vit': [{**_PLAIN, 'image_size': 6, 'patch_size': 2}],
+  **{kind: [_BART] for kind in _BARTS},
+  'whisper': [{**_BART, 'num_mel_bins': 8, 'max_source_positions': 12}],
   'olmo3': [{**_PLAIN, 'num_key_value_heads': 2, 'sliding_window': 4}],
 }
+
+
+def _pixels() -> Any:
+  import torch
+
+  return torch.from_numpy(numbers('pixels', (1, 3, 6, 6)))
+
+
+def _sounds() -> Any:
+  import torch
+
+  return torch.from_numpy(numbers('sounds', (1, 8, 24)))
+
+
+# What a model reads, where it is no text.
+_INPUTS = {'vit': _pixels, 'whisper': _sounds}
 
 
 class Recorded(NamedTuple):
@@ -113,7 +218,8 @@ def model_of(kind: str, sizes: dict[str, Any], *, whole: bool = False) -> tuple[
   auto = AutoModelForCausalLM if whole else AutoModel
   model = auto.from_config(config, attn_implementation=how).float().eval()
   with torch.no_grad():
-    for name, weight in model.named_parameters():
+    trained = [each for each in model.named_parameters() if each[1].requires_grad]
+    for name, weight in trained:  # sinusoids stay as they are
       weight.copy_(torch.from_numpy(numbers(name, tuple(weight.shape))))
   return model, json.loads(config.to_json_string(use_diff=False))
 
@@ -125,15 +231,17 @@ def recorded(kind: str, model: Any, config: dict[str, Any], length: int = 12) ->
   seen: dict[Any, Any] = {}
   family = FAMILIES[kind]
   parts = family if isinstance(family, dict) else {None: family}
-  depths = ('num_hidden_layers', 'n_layer', 'num_layers', 'n_layers')
+  depths = ('num_hidden_layers', 'n_layer', 'num_layers', 'n_layers', 'encoder_layers')
   depth = next(config[name] for name in depths if name in config)
   for part, each in parts.items():
     for i in range(depth):
       _watch(model, each.names, (part, i), seen)
   tokens = 3 + torch.arange(length)[None] * 7 % 30
+  given = {model.main_input_name: _INPUTS.get(kind, lambda: tokens)()}
+  if None not in parts:
+    given['decoder_input_ids'] = tokens[:, : length - 3]
   with torch.no_grad():
-    given = {} if None in parts else {'decoder_input_ids': tokens[:, : length - 3]}
-    model(input_ids=tokens, **given)
+    model(**given)
   layers = sorted({(part, i) for part, i, _ in seen}, key=str)
   return [Recorded(*at, *(seen[(*at, what)] for what in ('x', 'x_kv', 'y'))) for at in layers]
 

@@ -116,13 +116,14 @@ def _all_shapes(
 ) -> dict[str, Shape]:
   """The shapes of all that is read, by the full names."""
   shapes = {
-    f'{block}{name}': shape for name, shape in _shapes(family.names, told, fused=fused).items()
+    f'{block}{name}': shape
+    for name, shape in _shapes(family.names, told, fused, family.weightless).items()
   }
   table = _table_name(family, block, index)
   return shapes | ({table: _table_shape(told, family)} if table else {})
 
 
-def _shapes(names: Names, told: Settings, fused: bool) -> dict[str, Shape]:
+def _shapes(names: Names, told: Settings, fused: bool, weightless: bool) -> dict[str, Shape]:
   """The shapes of the weights that the layer needs, as they are in the checkpoint."""
   width, wide = told.width, told.num_heads * told.head_dim
   narrow = told.num_kv_heads * told.head_dim
@@ -134,15 +135,15 @@ def _shapes(names: Names, told: Settings, fused: bool) -> dict[str, Shape]:
   shapes: dict[str, Shape] = {}
   for name, (shape, has_bias) in maps.items():
     shapes[f'{name}.weight'] = shape[::-1] if names.transposed else shape
-    if has_bias:
+    if has_bias and name != names.no_bias:
       shapes[f'{name}.bias'] = shape[:1]
   if told.sinks:
     shapes[names.sinks] = (told.num_heads,)
-  return shapes | _norm_shapes(names, told)
+  return shapes | _norm_shapes(names, told, weightless)
 
 
-def _norm_shapes(names: Names, told: Settings) -> dict[str, Shape]:
-  if told.qk_norm is None:
+def _norm_shapes(names: Names, told: Settings, weightless: bool) -> dict[str, Shape]:
+  if told.qk_norm is None or weightless:
     return {}
   shapes: dict[str, Shape] = {}
   counts = {names.query_norm: told.num_heads, names.key_norm: told.num_kv_heads}
@@ -227,6 +228,9 @@ def _assembled(
         loaded[name][ours] = kernel(array, counts[name])
       else:
         loaded[name][ours] = array.T.reshape(heads, -1, told.width) if array.ndim == 2 else array
+  if told.use_bias and names.no_bias:
+    missing = next(each for each in counts if getattr(names, each) == names.no_bias)
+    loaded[missing]['bias'] = jnp.zeros_like(loaded['value']['bias'])
   if told.sinks:
     loaded['sinks'] = found[names.sinks]
   return loaded | _norms(found, family, told)
@@ -271,8 +275,10 @@ def _norms(found: Mapping[str, Array], family: Family, told: Settings) -> dict[s
     ('query_norm', family.names.query_norm),
     ('key_norm', family.names.key_norm),
   ):
-    scale = found[f'{theirs}.weight'] + family.added
-    own = {'scale': scale}
+    if family.weightless:
+      loaded[ours] = {'scale': jnp.ones(told.head_dim)}
+      continue
+    own = {'scale': found[f'{theirs}.weight'] + family.added}
     if told.qk_norm.use_bias:
       own['bias'] = found[f'{theirs}.bias']
     if told.qk_norm.heads == 'together':

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from posjax.interop.fields import Fields
-from posjax.interop.layers import type_of
+from posjax.interop.layers import turns, type_of
 from posjax.layers.projections import Norm
 
 Reader = Callable[[Fields, int], Any]  # the fields, and the index of the layer
@@ -27,6 +27,7 @@ class Names(NamedTuple):
     grouped: whether a fused projection has, for each key head, its queries, its key and its value.
       If not, it has all queries, all keys and all values.
     transposed: whether weights are [inputs, outputs], as in GPT-2.
+    no_bias: the projection that has no bias where the others have one; '' if there is none.
     query_norm: the norm of the queries, where the layer has one.
     key_norm: the norm of the keys.
     sinks: the sinks, where the layer has some.
@@ -41,6 +42,7 @@ class Names(NamedTuple):
   fused: str = ''
   grouped: Callable[[Fields], bool] = lambda fields: False
   transposed: bool = False
+  no_bias: str = ''
   query_norm: str = 'q_norm'
   key_norm: str = 'k_norm'
   sinks: str = 'sinks'
@@ -66,6 +68,10 @@ class Family(NamedTuple):
     sinks: whether each head has a sink.
     norm: the norm of queries and keys, or None.
     added: what the weights of the norms lack, 1 in Gemma.
+    weightless: whether the norms have no weights. Whether they come before RoPE or after it is then
+      the same.
+    embedded: whether positions are added to the embeddings, so that the layers know none.
+    heads: the field that has the number of heads, where it is not a usual one.
     kv_heads: the number of key heads, where num_key_value_heads does not say it.
     chunk: tokens of one chunk, where tokens see no other chunk than their own.
     known: for fields that change attention in a way that is not read, the values that do not.
@@ -83,6 +89,9 @@ class Family(NamedTuple):
   sinks: bool = False
   norm: Reader = never
   added: float = 0.0
+  weightless: bool = False
+  embedded: bool = False
+  heads: str = ''
   kv_heads: Reader = never
   chunk: Reader = never
   known: tuple[tuple[str, tuple[Any, ...]], ...] = ()
@@ -253,6 +262,68 @@ _BERT_LIKE = Family(
   _BERT, bias=_YES, causal=_ENCODER, known=off('is_decoder', 'add_cross_attention')
 )
 
+_TOGETHER = heads_norm('rms_norm_eps', heads='together')
+_PHI_NORM = heads_norm('layer_norm_eps', 'layer', use_bias=True, only='qk_layernorm')
+_NONE = always(False)
+_GRANITE = _PLAIN._replace(scale=positive('attention_multiplier'))
+_LAYER_NORMS = {'query_norm': 'q_layernorm', 'key_norm': 'k_layernorm'}
+_PHI = Names(out='dense', **_LAYER_NORMS)
+_PERSIMMON = _PHI._replace(fused='query_key_value', grouped=_EVERY)
+_ALBERT = Names(
+  'encoder.albert_layer_groups.0.albert_layers.0.attention',
+  *('query', 'key', 'value', 'dense'),
+  beside=('LayerNorm',),
+)
+_DISTILBERT = Names('transformer.layer.{}.attention', 'q_lin', 'k_lin', 'v_lin', 'out_lin')
+_BIGCODE = Names(
+  'h.{}.attn',
+  **{'out': 'c_proj', 'fused': 'c_attn', 'beside': ('bias', 'masked_bias')},
+  grouped=lambda fields: not fields.get('multi_query', bool, True),
+)
+_GPT_NEO = Names('h.{}.attn.attention', out='out_proj', beside=('bias', 'masked_bias'))
+_VIT = Names('layers.{}.attention')
+
+
+def _llama4_norm(fields: Fields, layer: int) -> Norm | None:
+  turning = turns(fields, layer, None)
+  return heads_norm('rms_norm_eps', only='use_qk_norm')(fields, layer) if turning else None
+
+
+def _llama4_chunk(fields: Fields, layer: int) -> int | None:
+  is_chunked = type_of(fields, layer) == 'chunked_attention'
+  return fields.size('attention_chunk_size') if is_chunked else None
+
+
+def _bigcode_kv_heads(fields: Fields, layer: int) -> int | None:
+  return 1 if fields.get('multi_query', bool, True) else None
+
+
+def _gpt_neo_window(fields: Fields, layer: int) -> int | None:
+  """Layers are global or local; `attention_types` repeats a list of such words."""
+  told = fields.get('attention_layers', list[str])
+  if told is None:
+    types = fields.values.get('attention_types')
+    told = [word for words, times in types or () for _ in range(times) for word in words]
+  if layer >= len(told):
+    raise ValueError(
+      f'The configuration needs attention_types of every layer, but got {len(told)} of them.'
+    )
+  return fields.needed('window_size', fields.size) if told[layer] == 'local' else None
+
+
+def _bart_parts(no_bias: str = '') -> dict[str, Family]:
+  def part(block: str, heads: str, *, causal: bool) -> Family:
+    names = Names(block, out='out_proj', no_bias=no_bias)
+    return Family(names, bias=_YES, causal=always(causal), embedded=True, heads=heads)
+
+  encoder, decoder = 'encoder_attention_heads', 'decoder_attention_heads'
+  return {
+    'encoder': part('encoder.layers.{}.self_attn', encoder, causal=False),
+    'decoder': part('decoder.layers.{}.self_attn', decoder, causal=True),
+    'cross': part('decoder.layers.{}.encoder_attn', decoder, causal=False),
+  }
+
+
 # By model_type. A model of an encoder and a decoder has one family for each part.
 FAMILIES: dict[str, Family | dict[str, Family]] = {
   'llama': _PLAIN,
@@ -279,7 +350,7 @@ FAMILIES: dict[str, Family | dict[str, Family]] = {
   'gpt_oss': Family(bias=_BIASED, window=where_sliding, sinks=True),
   'modernbert': Family(_MODERNBERT, bias=_BIASED, causal=_ENCODER, window=_both_sides),
   **dict.fromkeys(('bert', 'roberta', 'electra', 'camembert', 'xlm-roberta'), _BERT_LIKE),
-  **dict.fromkeys(('t5', 'mt5'), _t5_parts(_T5_TABLE)),
+  **dict.fromkeys(('t5', 'mt5', 'switch_transformers'), _t5_parts(_T5_TABLE)),
   'umt5': _t5_parts(_T5_TABLE._replace(layer=None)),
   'cohere': _PLAIN._replace(
     norm=heads_norm('layer_norm_eps', 'layer', 'apart', only='use_qk_norm')
@@ -287,8 +358,59 @@ FAMILIES: dict[str, Family | dict[str, Family]] = {
   'cohere2': _PLAIN._replace(window=where_sliding),
   'smollm3': _PLAIN._replace(window=where_sliding),
   'exaone4': Family(window=where_sliding, norm=_RMS),
-  'granite': _PLAIN._replace(scale=positive('attention_multiplier')),
+  'llama4_text': _PLAIN._replace(
+    norm=_llama4_norm, weightless=True, chunk=_llama4_chunk, names=Names(query_norm='qk_norm')
+  ),
+  'granite': _GRANITE,
+  'granitemoe': _GRANITE,
+  'granitemoeshared': _GRANITE,
+  'hyperclovax': _GRANITE,
   'olmo': _PLAIN._replace(known=off('clip_qkv')),
-  'olmo2': _PLAIN._replace(norm=heads_norm('rms_norm_eps', heads='together')),
-  'olmo3': _PLAIN._replace(window=where_sliding, norm=heads_norm('rms_norm_eps', heads='together')),
+  'olmo2': _PLAIN._replace(norm=_TOGETHER),
+  'olmo3': _PLAIN._replace(window=where_sliding, norm=_TOGETHER),
+  'olmoe': _PLAIN._replace(norm=_TOGETHER, known=off('clip_qkv')),
+  'flex_olmo': _PLAIN._replace(norm=_TOGETHER),
+  'minimax_m2': Family(norm=_TOGETHER),
+  'arcee': _PLAIN,
+  'jais2': _PLAIN,
+  'phimoe': _PLAIN._replace(window=everywhere),
+  'ministral': Family(window=where_sliding),
+  'ministral3': Family(window=everywhere),
+  'cwm': Family(window=where_sliding),
+  'dots1': _QWEN3,
+  'glm': _PLAIN._replace(out_bias=_NONE),
+  'glm4': _PLAIN._replace(out_bias=_NONE),
+  'glm4_moe': _PLAIN._replace(out_bias=_NONE, norm=heads_norm('rms_norm_eps', only='use_qk_norm')),
+  'solar_open': _PLAIN._replace(out_bias=_NONE),
+  'helium': _PLAIN._replace(out_bias=_NONE),
+  'seed_oss': _PLAIN._replace(out_bias=flag('attention_out_bias')),
+  'apertus': _PLAIN._replace(norm=_RMS),
+  'nemotron': _PLAIN,
+  'starcoder2': Family(bias=flag('use_bias'), window=everywhere),
+  'stablelm': Family(bias=flag('use_qkv_bias'), out_bias=_NONE, known=off('qk_layernorm')),
+  'persimmon': Family(_PERSIMMON, bias=_YES, norm=_PHI_NORM),
+  'phi': Family(_PHI, bias=_YES, norm=_PHI_NORM),
+  'ernie4_5': Family(bias=flag('use_bias')),
+  'ernie4_5_moe': Family(bias=flag('use_bias')),
+  'nanochat': _PLAIN._replace(norm=_RMS, weightless=True),
+  'eurobert': _PLAIN._replace(causal=_ENCODER),
+  'nomic_bert': Family(causal=_ENCODER),
+  'esm': _BERT_LIKE._replace(
+    names=_BERT._replace(beside=('LayerNorm', 'self.rotary_embeddings.inv_freq')),
+    known=(*_BERT_LIKE.known, ('position_embedding_type', ('rotary',))),
+  ),
+  'roformer': _BERT_LIKE._replace(known=(*_BERT_LIKE.known, *off('rotary_value'))),
+  'albert': Family(_ALBERT, bias=_YES, causal=_ENCODER),
+  'distilbert': Family(_DISTILBERT, bias=_YES, causal=_ENCODER, embedded=True),
+  'gpt_bigcode': Family(_BIGCODE, bias=_YES, scale=_gpt2_scale, kv_heads=_bigcode_kv_heads),
+  'gpt_neo': Family(_GPT_NEO, out_bias=_YES, scale=_UNSCALED, window=_gpt_neo_window),
+  'openai-gpt': Family(_GPT2, bias=_YES),
+  'xglm': Family(_OPT, bias=_YES, embedded=True, heads='attention_heads'),
+  'biogpt': Family(_OPT, bias=_YES, embedded=True),
+  'vit': Family(_VIT, bias=flag('qkv_bias'), out_bias=_YES, causal=_ENCODER, embedded=True),
+  **dict.fromkeys(
+    ('bart', 'mbart', 'marian', 'pegasus', 'm2m_100', 'blenderbot', 'blenderbot-small', 'plbart'),
+    _bart_parts(),
+  ),
+  'whisper': _bart_parts(no_bias='k_proj'),
 }

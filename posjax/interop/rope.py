@@ -29,35 +29,16 @@ from posjax.schemes import (
 # Models whose pairs of dimensions are neighbours, and models whose pairs are half a head apart.
 _INTERLEAVED = {
   *('codegen', 'cohere', 'cohere2', 'deepseek_v2', 'deepseek_v3', 'ernie4_5', 'glm', 'glm4'),
-  *('gptj', 'helium', 'llama4_text'),
+  *('ernie4_5_moe', 'gptj', 'helium', 'llama4_text', 'roformer'),
 }
 _SPLIT = {
-  *(
-    'exaone4',
-    'falcon',
-    'gemma',
-    'gemma2',
-    'gemma3_text',
-    'gemma4_text',
-    'gpt_neox',
-    'gpt_oss',
-    'granite',
-  ),
-  *(
-    'llama',
-    'ministral3',
-    'mistral',
-    'mixtral',
-    'modernbert',
-    'nemotron',
-    'olmo',
-    'olmo2',
-    'olmo3',
-    'persimmon',
-    'phi',
-  ),
-  *('phi3', 'phimoe', 'qwen2', 'qwen2_moe', 'qwen3', 'qwen3_moe', 'smollm3', 'stablelm'),
-  *('qwen2_vl', 'qwen2_vl_text', 'qwen2_5_vl', 'qwen2_5_vl_text', 'qwen3_vl_text', 'starcoder2'),
+  *('apertus', 'arcee', 'cwm', 'dots1', 'esm', 'eurobert', 'exaone4', 'falcon', 'flex_olmo'),
+  *('gemma', 'gemma2', 'gemma3_text', 'gemma4_text', 'glm4_moe', 'gpt_neox', 'gpt_oss', 'granite'),
+  *('granitemoe', 'granitemoeshared', 'hyperclovax', 'jais2', 'llama', 'minimax_m2', 'ministral'),
+  *('ministral3', 'mistral', 'mixtral', 'modernbert', 'nanochat', 'nemotron', 'nomic_bert', 'olmo'),
+  *('olmo2', 'olmo3', 'olmoe', 'persimmon', 'phi', 'phi3', 'phimoe', 'qwen2', 'qwen2_moe'),
+  *('qwen3', 'qwen3_moe', 'seed_oss', 'smollm3', 'solar_open', 'stablelm', 'starcoder2'),
+  *('qwen2_vl', 'qwen2_vl_text', 'qwen2_5_vl', 'qwen2_5_vl_text', 'qwen3_vl_text'),
 }
 # Models whose queries grow with their position, after they have turned.
 _TEMPERED = {'ministral3'}
@@ -70,7 +51,8 @@ _MULTIMODAL = {
 # Models whose base is 10000 where `config.json` has no rope_theta. Cohere and Persimmon are not
 # here, because versions of transformers differ about theirs.
 _BASE_10000 = {
-  *('codegen', 'deepseek_v2', 'deepseek_v3', 'falcon', 'gemma', 'gemma2', 'glm', 'gptj'),
+  *('codegen', 'deepseek_v2', 'deepseek_v3', 'esm', 'falcon', 'gemma', 'gemma2', 'glm', 'gptj'),
+  'roformer',
   *('gpt_neox', 'llama', 'mistral', 'phi', 'phi3', 'qwen2', 'stablelm'),
 }
 _DEFAULTS = {

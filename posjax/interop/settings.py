@@ -93,7 +93,7 @@ def layer(
   _check_known(fields, family)
   width, heads, kv_heads, head_dim = _sizes(fields, family, index)
   scheme = Scheme()
-  if part != 'cross':
+  if part != 'cross' and not family.embedded:
     scheme = of_model(fields, layer=index, length=length, bidirectional=part == 'encoder')
     scheme = _without_embedding(scheme)
   use_bias = bool(family.bias(fields, index))
@@ -131,7 +131,13 @@ def of_family(config: Config, index: int, part: str | None) -> tuple[Fields, Fam
       f'The layers of the model_type {kind!r} are not known. Known are: {sorted(FAMILIES)}.'
     )
   fields = Fields({**DEFAULTS.get(kind, {}), **fields.values})
-  count = fields.size('num_hidden_layers', 'n_layer', 'num_layers', 'n_layers')
+  depths = 'num_hidden_layers', 'n_layer', 'num_layers', 'n_layers', 'encoder_layers'
+  depths = (
+    ('decoder_layers',)
+    if part in ('decoder', 'cross') and 'decoder_layers' in fields.values
+    else depths
+  )
+  count = fields.size(*depths)
   if count is not None and index >= count:
     raise ValueError(f'The index must be that of one of the {count} layers, but got {index}.')
   found = FAMILIES[kind]
@@ -150,7 +156,8 @@ def _check_known(fields: Fields, family: Family) -> None:
 
 def _sizes(fields: Fields, family: Family, index: int) -> tuple[int, int, int, int]:
   width = fields.size('hidden_size', 'n_embd', 'd_model', 'dim')
-  heads = fields.size('num_attention_heads', 'n_head', 'num_heads', 'n_heads')
+  usual = 'num_attention_heads', 'n_head', 'num_heads', 'n_heads'
+  heads = fields.size(*([family.heads] if family.heads else usual))
   if width is None or heads is None:
     raise ValueError(
       'The configuration needs the width of the model and the number of its heads, but got '
