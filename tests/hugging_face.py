@@ -30,7 +30,7 @@ _T5 = {
 _ROBERTA = {**_PLAIN, 'pad_token_id': 1}
 
 _GRANITES = 'granite', 'granitemoe', 'granitemoeshared', 'hyperclovax'
-_LLAMAS = 'arcee', 'jais2', 'apertus', 'nanochat', 'eurobert'
+_LLAMAS = 'arcee', 'jais2', 'apertus', 'eurobert'
 _BARTS = (
   *('bart', 'mbart', 'marian', 'pegasus', 'm2m_100', 'blenderbot', 'blenderbot-small', 'plbart'),
 )
@@ -44,7 +44,7 @@ _HALF = {**_PLAIN, 'hidden_size': 32, 'partial_rotary_factor': 0.5}
 _MIXED = ['full_attention', 'sliding_attention'] * 2
 _MINISTRAL = {
   **{'rope_type': 'yarn', 'rope_theta': 1e4, 'factor': 8.0, 'beta_fast': 32.0, 'beta_slow': 1.0},
-  **{'original_max_position_embeddings': 4, 'llama_4_scaling_beta': 0.1, 'mscale': 1.0},
+  **{'original_max_position_embeddings': 10, 'llama_4_scaling_beta': 0.1, 'mscale': 1.0},
   'mscale_all_dim': 1.0,
 }
 

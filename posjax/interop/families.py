@@ -392,7 +392,6 @@ FAMILIES: dict[str, Family | dict[str, Family]] = {
   'phi': Family(_PHI, bias=_YES, norm=_PHI_NORM),
   'ernie4_5': Family(bias=flag('use_bias')),
   'ernie4_5_moe': Family(bias=flag('use_bias')),
-  'nanochat': _PLAIN._replace(norm=_RMS, weightless=True),
   'eurobert': _PLAIN._replace(causal=_ENCODER),
   'nomic_bert': Family(causal=_ENCODER),
   'esm': _BERT_LIKE._replace(

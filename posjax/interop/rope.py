@@ -7,14 +7,16 @@ of transformers' configuration classes, which `config.json` leaves out.
 """
 
 import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 from posjax.arguments import Size, shown
 from posjax.chain import chain
 from posjax.interop.fields import Fields
 from posjax.interop.layers import check_layers, turns, type_of
+from posjax.math import angles
 from posjax.scheme import Scheme
 from posjax.schemes import (
+  axial_rope,
   dynamic_ntk,
   floor_log,
   llama3,
@@ -35,7 +37,7 @@ _SPLIT = {
   *('apertus', 'arcee', 'cwm', 'dots1', 'esm', 'eurobert', 'exaone4', 'falcon', 'flex_olmo'),
   *('gemma', 'gemma2', 'gemma3_text', 'gemma4_text', 'glm4_moe', 'gpt_neox', 'gpt_oss', 'granite'),
   *('granitemoe', 'granitemoeshared', 'hyperclovax', 'jais2', 'llama', 'minimax_m2', 'ministral'),
-  *('ministral3', 'mistral', 'mixtral', 'modernbert', 'nanochat', 'nemotron', 'nomic_bert', 'olmo'),
+  *('ministral3', 'mistral', 'mixtral', 'modernbert', 'nemotron', 'nomic_bert', 'olmo'),
   *('olmo2', 'olmo3', 'olmoe', 'persimmon', 'phi', 'phi3', 'phimoe', 'qwen2', 'qwen2_moe'),
   *('qwen3', 'qwen3_moe', 'seed_oss', 'smollm3', 'solar_open', 'stablelm', 'starcoder2'),
   *('qwen2_vl', 'qwen2_vl_text', 'qwen2_5_vl', 'qwen2_5_vl_text', 'qwen3_vl_text'),
@@ -48,12 +50,43 @@ _MULTIMODAL = {
   **dict.fromkeys(('qwen2_vl', 'qwen2_vl_text', 'qwen2_5_vl', 'qwen2_5_vl_text'), False),
   'qwen3_vl_text': True,
 }
+# Vision towers whose pairs are half a head apart, those of the row before those of the column. The
+# value: whether the frequencies of the whole head are dealt out to row and column in turn.
+_AXIAL = {
+  **dict.fromkeys(
+    (
+      *('cohere_compass_vision', 'dots3_note_vision_encoder', 'ernie4_5_vl_moe_vision'),
+      *('exaone4_5_vision', 'glm4v_vision', 'glm4v_moe_vision', 'glm5_next_vision'),
+      *('glm_ocr_vision', 'lfm3_vl_vision', 'mlcd_vision_model', 'muse_glimmer_vision'),
+      *('muse_spark_vision', 'paddleocr_vl_vision', 'qwen2_5_omni_vision_encoder'),
+      *('qwen2_5_vl_vision', 'qwen2_vl_vision', 'qwen3_5_vision', 'qwen3_5_moe_vision'),
+      *('qwen3_omni_moe_vision_encoder', 'qwen3_vl_vision', 'qwen3_vl_moe_vision'),
+      *('qwen4_exp_vision', 'video_llama_3_vision'),
+    ),
+    False,
+  ),
+  'pixtral': True,
+}
+# The rope types that M-RoPE may have, and the parameters that each reads.
+_SECTIONED: dict[str, tuple[str, ...]] = {
+  'default': (),
+  'mrope': (),
+  'linear': ('factor',),
+  'yarn': (
+    *('factor', 'original_max_position_embeddings', 'finetuned', 'beta_fast', 'beta_slow'),
+    *('mscale', 'mscale_all_dim', 'attention_factor', 'truncate'),
+  ),
+}
 # Models whose base is 10000 where `config.json` has no rope_theta. Cohere and Persimmon are not
 # here, because versions of transformers differ about theirs.
 _BASE_10000 = {
   *('codegen', 'deepseek_v2', 'deepseek_v3', 'esm', 'falcon', 'gemma', 'gemma2', 'glm', 'gptj'),
   'roformer',
   *('gpt_neox', 'llama', 'mistral', 'phi', 'phi3', 'qwen2', 'stablelm'),
+}
+# The field that has the base of a type of layers, where the entry of that type is null.
+_LAYER_BASES: dict[str | None, dict[str, str]] = {
+  'gemma3_text': {'full_attention': 'rope_theta', 'sliding_attention': 'rope_local_base_freq'}
 }
 _DEFAULTS = {
   'codegen': {'rotary_dim': 64},
@@ -87,6 +120,8 @@ def rotary(
     ('query', 'key')
   """
   kind = fields.get('model_type', str)
+  if kind in _AXIAL:
+    return _axial(fields, kind)
   fields = Fields({**_DEFAULTS.get(kind, {}), **fields.values})
   layout = _interleaved(fields, kind, interleaved)
   check_layers(fields, kind, kind in _INTERLEAVED | _SPLIT)
@@ -111,10 +146,10 @@ def _tempered(fields: Fields, length: int | None, layout: bool) -> Scheme:
   """Ministral 3: queries grow with their position after they have turned."""
   told = _parameters(fields, None)
   beta = told.get('llama_4_scaling_beta', float)
-  apart = 'llama_4_scaling_beta', 'max_position_embeddings'
+  apart = 'llama_4_scaling_beta', 'max_position_embeddings', _LENGTH
   rest = {name: value for name, value in told.values.items() if name not in apart}
-  section = told.path.rstrip('.')
-  turning = _turning(Fields({**fields.values, section: rest}), None, length, layout)
+  rest = {told.path.rstrip('.'): rest, _LENGTH: _original(told, fields)}
+  turning = _turning(Fields({**fields.values, **rest}), None, length, layout)
   if beta is None:
     got = shown(dict(told.values))
     raise ValueError(f'The configuration needs {told.path}llama_4_scaling_beta, but got {got}.')
@@ -145,19 +180,50 @@ def _turning(fields: Fields, layer_type: str | None, length: int | None, layout:
 
 def _multimodal(told: Fields, fields: Fields, interleaved: bool) -> Scheme:
   """M-RoPE, with three ids for each token, whatever the rope type is called."""
-  _refuse_unknown(told, {'mrope_section', 'mrope_interleaved'}, 'M-RoPE')
   kind = _rope_type(told)
-  if interleaved or kind not in ('default', 'mrope'):
+  if interleaved or kind not in _SECTIONED:
     raise ValueError(
-      'M-RoPE is known with frequencies that are not scaled, and pairs half a head apart, but got '
-      f'{shown(dict(told.values))} of {fields.values.get("model_type")!r}.'
+      f'M-RoPE is known with the rope types {list(_SECTIONED)}, and pairs half a head apart, but '
+      f'got {shown(dict(told.values))} of {fields.values.get("model_type")!r}.'
     )
+  reads = {'mrope_section', 'mrope_interleaved', 'partial_rotary_factor', *_SECTIONED[kind]}
+  _refuse_unknown(told, reads, 'M-RoPE')
   sections = told.get('mrope_section', list[Size])
   model = fields.get('model_type', str) or ''
   in_turn = told.get('mrope_interleaved', bool, _MULTIMODAL.get(model, False))
   if in_turn != _MULTIMODAL.get(model, in_turn):
     raise told.refuse('mrope_interleaved', f'{not in_turn} for {model}')
-  return mrope.scheme(sections, _base(fields, told), in_turn)
+  _check_sections(sections, fields, told)
+  base = _base(fields, told)
+  return mrope.scheme(sections, base, in_turn, *_scaled(told, fields, 2 * sum(sections), base))
+
+
+def _check_sections(sections: Sequence[int], fields: Fields, told: Fields) -> None:
+  """Raises ValueError if part of a head turns, and the sections have another number of pairs."""
+  share = _share(fields, told)
+  if share not in (None, 1) and int(_head_dim(fields) * share) != 2 * sum(sections):
+    raise told.refuse('mrope_section', f'those of {int(_head_dim(fields) * share) // 2} pairs')
+
+
+def _scaled(
+  told: Fields, fields: Fields, width: int, base: float
+) -> tuple[list[float] | None, float]:
+  """M-RoPE's frequencies where they are scaled, and the factor of queries and keys."""
+  kind = _rope_type(told)
+  if kind == 'linear':
+    factor = told.needed('factor', told.positive)
+    return (angles.frequencies(width, base) / factor).tolist(), 1.0
+  if kind != 'yarn':
+    return None, 1.0
+  made = _yarn(told, fields, None)
+  given = dict(made.keywords)
+  names = 'beta_fast', 'beta_slow', 'truncate'
+  shape = {name: given[name] for name in names if name in given}
+  grown = given.get('attention_factor')
+  if grown is None:
+    both = {name: given[name] for name in ('mscale', 'mscale_all_dim') if name in given}
+    grown = yarn.magnitude(made.args[0], **both)
+  return yarn.frequencies(width, *made.args, base, **shape).tolist(), grown
 
 
 def _rope_type(told: Fields) -> str:
@@ -198,13 +264,16 @@ def _parameters(fields: Fields, layer_type: str | None) -> Fields:
     raise ValueError(
       f'Layers differ: layer_type must be one of {list(told.values)}, but got {shown(layer_type)}.'
     )
-  return _of_layers(told, layer_type)
+  return _of_layers(fields, told, layer_type)
 
 
-def _of_layers(told: Fields, layer_type: str) -> Fields:
-  if told.values[layer_type] is None:
+def _of_layers(fields: Fields, told: Fields, layer_type: str) -> Fields:
+  if told.values[layer_type] is not None:
+    return told.section(layer_type)
+  name = _LAYER_BASES.get(fields.get('model_type', str), {}).get(layer_type)
+  if name is None:
     raise told.refuse(layer_type, 'a dict, because layers without RoPE are not read')
-  return told.section(layer_type)
+  return Fields({'rope_theta': fields.needed(name, fields.positive)}, f'{told.path}{layer_type}.')
 
 
 def _layered(told: Fields) -> bool:
@@ -379,6 +448,17 @@ def _proportional(told, fields, length):
   return functools.partial(
     partial.scheme, 1.0 if share is None else share, factor=1.0 if factor is None else factor
   )
+
+
+def _axial(fields: Fields, kind: str) -> Scheme:
+  """The vision towers that turn by two ids for each token: its row, then its column."""
+  told = _parameters(fields, None)
+  if _rope_type(told) != 'axial':
+    got = shown(dict(told.values))
+    raise ValueError(f"{kind} is known with the rope type 'axial', but got {got}.")
+  _refuse_unknown(told, set(), "The rope type 'axial'")
+  base = told.needed('rope_theta', told.positive)
+  return axial_rope.scheme(axes=2, base=base, dealt=_AXIAL[kind])
 
 
 _LENGTH = 'original_max_position_embeddings'

@@ -12,6 +12,9 @@ from posjax.layers.projections import Norm
 from posjax.scheme import Scheme, declares
 
 
+_DEPTHS = 'num_hidden_layers', 'n_layer', 'num_layers', 'n_layers', 'encoder_layers'
+
+
 class Settings(NamedTuple):
   """The attention of one layer. `arguments` has what the layers of posjax take.
 
@@ -131,13 +134,8 @@ def of_family(config: Config, index: int, part: str | None) -> tuple[Fields, Fam
       f'The layers of the model_type {kind!r} are not known. Known are: {sorted(FAMILIES)}.'
     )
   fields = Fields({**DEFAULTS.get(kind, {}), **fields.values})
-  depths = 'num_hidden_layers', 'n_layer', 'num_layers', 'n_layers', 'encoder_layers'
-  depths = (
-    ('decoder_layers',)
-    if part in ('decoder', 'cross') and 'decoder_layers' in fields.values
-    else depths
-  )
-  count = fields.size(*depths)
+  decodes = part in ('decoder', 'cross') and 'decoder_layers' in fields.values
+  count = fields.size(*(['decoder_layers'] if decodes else _DEPTHS))
   if count is not None and index >= count:
     raise ValueError(f'The index must be that of one of the {count} layers, but got {index}.')
   found = FAMILIES[kind]
