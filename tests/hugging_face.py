@@ -182,6 +182,10 @@ def _sounds() -> Any:
 _INPUTS = {'vit': _pixels, 'whisper': _sounds}
 
 
+# The class of a whole model that is no decoder alone.
+_HEADS = {'t5': 'AutoModelForSeq2SeqLM', 'modernbert': 'AutoModelForMaskedLM'}
+
+
 class Recorded(NamedTuple):
   """One layer's attention, as transformers computed it.
 
@@ -209,13 +213,13 @@ def numbers(name: str, shape: tuple[int, ...]) -> np.ndarray:
 def model_of(kind: str, sizes: dict[str, Any], *, whole: bool = False) -> tuple[Any, Any]:
   """A model of transformers with the weights above, and its configuration as a dict."""
   import torch
-  from transformers import AutoModel, AutoModelForCausalLM
+  import transformers
   from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 
   config = CONFIG_MAPPING[kind](**sizes)
   # Falcon's eager attention adds ALiBi twice.
   how = 'sdpa' if sizes.get('alibi') else 'eager'
-  auto = AutoModelForCausalLM if whole else AutoModel
+  auto = getattr(transformers, _HEADS.get(kind, 'AutoModelForCausalLM') if whole else 'AutoModel')
   model = auto.from_config(config, attn_implementation=how).float().eval()
   with torch.no_grad():
     trained = [each for each in model.named_parameters() if each[1].requires_grad]
@@ -224,17 +228,53 @@ def model_of(kind: str, sizes: dict[str, Any], *, whole: bool = False) -> tuple[
   return model, json.loads(config.to_json_string(use_diff=False))
 
 
+def parts_of(kind: str) -> dict[str | None, Any]:
+  """The family of each part of a model."""
+  family = FAMILIES[kind]
+  return {**family} if isinstance(family, dict) else {None: family}
+
+
+def depth_of(config: dict[str, Any]) -> int:
+  """How many layers each part of a model has."""
+  depths = ('num_hidden_layers', 'n_layer', 'num_layers', 'n_layers', 'encoder_layers')
+  return next(config[name] for name in depths if name in config)
+
+
+def replace_attention(kind: str, model: Any, config: dict[str, Any], answer: Any) -> None:
+  """Puts `answer(part, index, x, x_kv)`, of NumPy's arrays, in the place of each attention."""
+  import torch
+
+  for part, each in parts_of(kind).items():
+    for i in range(depth_of(config)):
+      _replace(model, each.names, lambda *x, at=(part, i): torch.tensor(answer(*at, *x)), i)
+
+
+def _replace(model: Any, names: Any, answer: Any, index: int) -> None:
+  owner, seen = _owner(model, names, index), {}
+  first = names.fused or names.query
+  note = lambda what: lambda module, given, out: seen.update({what: given[0].numpy()})
+  owner.get_submodule(first).register_forward_hook(note('x'))
+  owner.get_submodule(names.fused or names.key).register_forward_hook(note('x_kv'))
+  owner.get_submodule(names.out).register_forward_hook(
+    lambda module, given, out: answer(seen['x'], seen['x_kv']).reshape(out.shape)
+  )
+
+
+def _owner(model: Any, names: Any, index: int) -> Any:
+  """The module that holds the attention of a layer."""
+  block = names.block.format(index)
+  (owner,) = (m for path, m in model.named_modules() if f'.{path}'.endswith(f'.{block}'))
+  return owner
+
+
 def recorded(kind: str, model: Any, config: dict[str, Any], length: int = 12) -> list[Recorded]:
   """The attention of every layer, from one run of the model over `length` tokens."""
   import torch
 
   seen: dict[Any, Any] = {}
-  family = FAMILIES[kind]
-  parts = family if isinstance(family, dict) else {None: family}
-  depths = ('num_hidden_layers', 'n_layer', 'num_layers', 'n_layers', 'encoder_layers')
-  depth = next(config[name] for name in depths if name in config)
+  parts = parts_of(kind)
   for part, each in parts.items():
-    for i in range(depth):
+    for i in range(depth_of(config)):
       _watch(model, each.names, (part, i), seen)
   tokens = 3 + torch.arange(length)[None] * 7 % 30
   given = {model.main_input_name: _INPUTS.get(kind, lambda: tokens)()}
@@ -248,8 +288,7 @@ def recorded(kind: str, model: Any, config: dict[str, Any], length: int = 12) ->
 
 def _watch(model: Any, names: Any, at: tuple[str | None, int], seen: dict[Any, Any]) -> None:
   """Notes what goes into the projections of a layer, and what comes out of the last one."""
-  block = names.block.format(at[1])
-  (owner,) = (m for path, m in model.named_modules() if f'.{path}'.endswith(f'.{block}'))
+  owner = _owner(model, names, at[1])
 
   def note(what, value):
     value = value.detach().numpy()

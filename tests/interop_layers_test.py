@@ -81,12 +81,13 @@ def test_positions_of_embeddings_are_no_layers_business():
 
 
 def test_both_layers_of_flax_take_the_weights():
-  options, x, pos = interop.layer(LLAMA, 0).arguments(), numbers('x', (1, 5, 12)), jnp.arange(5)
+  options, pos = interop.layer(LLAMA, 0).arguments(), jnp.arange(5)
+  x = jnp.asarray(numbers('x', (1, 5, 12)))
   loaded = interop.load_attention(LLAMA, 0, WEIGHTS)
   expected = posjax.linen.Attention(**options).apply({'params': loaded}, x, pos)
   layer = posjax.nnx.Attention(**options, rngs=nnx.Rngs(0))
   nnx.update(layer, loaded)
-  np.testing.assert_array_equal(layer(jnp.asarray(x), pos), expected)
+  np.testing.assert_array_equal(layer(x, pos), expected)
 
 
 class Lazy:

@@ -331,6 +331,9 @@ def _expected(line, head_dim):
       {'model_type': 'exaone4', 'rope_theta': 1e6},
       "Only the 'sliding_attention' layers of exaone4",
     ),
+    ({'model_type': 'esm'}, "ESM is known with position_embedding_type 'rotary', but got None"),
+    ({'model_type': 'roformer', 'rotary_value': True}, 'rotary_value must be False, because'),
+    ({'model_type': 'pixtral', 'rope_theta': 1e4}, "pixtral is known with the rope type 'axial'"),
     # Versions of transformers differ about this default.
     ({'model_type': 'cohere'}, "no rope_theta, and that of 'cohere' is not known"),
     ({'model_type': 'persimmon'}, "no rope_theta, and that of 'persimmon' is not known"),

@@ -124,6 +124,7 @@ def rotary(
     return _axial(fields, kind)
   fields = Fields({**_DEFAULTS.get(kind, {}), **fields.values})
   layout = _interleaved(fields, kind, interleaved)
+  _check_alone(fields, kind)
   check_layers(fields, kind, kind in _INTERLEAVED | _SPLIT)
   if layer is not None and layer_type is None:
     layer_type = type_of(fields, layer)
@@ -132,6 +133,15 @@ def rotary(
   if kind in _TEMPERED:
     return _tempered(fields, length, layout)
   return _turning(fields, layer_type, length, layout)
+
+
+def _check_alone(fields: Fields, kind: str | None) -> None:
+  """Raises ValueError if a model that may turn queries and keys does not, or turns values, too."""
+  if kind == 'esm' and fields.get('position_embedding_type', str, 'absolute') != 'rotary':
+    got = shown(fields.values.get('position_embedding_type'))
+    raise ValueError(f"ESM is known with position_embedding_type 'rotary', but got {got}.")
+  if kind == 'roformer' and fields.get('rotary_value', bool):
+    raise fields.refuse('rotary_value', 'False, because values that turn are not read')
 
 
 def _temperature(fields: Fields) -> Scheme:

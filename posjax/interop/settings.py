@@ -11,7 +11,6 @@ from posjax.interop.positions import of_model
 from posjax.layers.projections import Norm
 from posjax.scheme import Scheme, declares
 
-
 _DEPTHS = 'num_hidden_layers', 'n_layer', 'num_layers', 'n_layers', 'encoder_layers'
 
 
