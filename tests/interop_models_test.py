@@ -80,6 +80,7 @@ class Ours:
     if part == 'cross':
       pos, kv_pos = jnp.arange(x.shape[1]), jnp.arange(x_kv.shape[1])
       kv = {'x_kv': jnp.asarray(x_kv), 'kv_pos': kv_pos, 'kv_segments': self.segments}
+      kv['segments'] = jnp.ones(x.shape[:2], jnp.int32)
       return np.asarray(layer.apply({'params': params}, x, pos, **kv))
     if part == 'decoder' or self.pos is None:
       segments = None if part == 'decoder' else self.segments

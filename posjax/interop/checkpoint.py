@@ -130,7 +130,9 @@ def _shapes(names: Names, told: Settings, fused: bool, weightless: bool) -> dict
   rows = {names.query: wide, names.key: narrow, names.value: narrow}
   if fused:
     rows = {names.fused: wide + 2 * narrow}
-  maps = {name: ((rows, width), told.use_bias) for name, rows in rows.items()}
+  maps: dict[str, tuple[Shape, bool | None]] = {
+    name: ((rows, width), told.use_bias) for name, rows in rows.items()
+  }
   maps[names.out] = (width, wide), told.out_bias
   shapes: dict[str, Shape] = {}
   for name, (shape, has_bias) in maps.items():

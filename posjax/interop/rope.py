@@ -226,14 +226,15 @@ def _scaled(
   if kind != 'yarn':
     return None, 1.0
   made = _yarn(told, fields, None)
+  factor, original = made.args
   given = dict(made.keywords)
   names = 'beta_fast', 'beta_slow', 'truncate'
   shape = {name: given[name] for name in names if name in given}
   grown = given.get('attention_factor')
   if grown is None:
     both = {name: given[name] for name in ('mscale', 'mscale_all_dim') if name in given}
-    grown = yarn.magnitude(made.args[0], **both)
-  return yarn.frequencies(width, *made.args, base, **shape).tolist(), grown
+    grown = yarn.magnitude(factor, **both)
+  return yarn.frequencies(width, factor, original, base, **shape).tolist(), grown
 
 
 def _rope_type(told: Fields) -> str:

@@ -138,7 +138,7 @@ def of_family(config: Config, index: int, part: str | None) -> tuple[Fields, Fam
   if count is not None and index >= count:
     raise ValueError(f'The index must be that of one of the {count} layers, but got {index}.')
   found = FAMILIES[kind]
-  parts = found if isinstance(found, dict) else {None: found}
+  parts: dict[str | None, Family] = {**found} if isinstance(found, dict) else {None: found}
   if part not in parts:
     raise ValueError(f'part must be one of {list(parts)} for {kind}, but got {shown(part)}.')
   return fields, parts[part]
