@@ -1,8 +1,9 @@
 """posjax: positional encodings for Transformers, as records of pure functions.
 
-  place 0     place 1           place 2            place 3                   place 4
-  ids(pos) -> embed(x, pos) -> [query(q, at)  ->  logits(logits, q, k)  ->  values(weights)] x N
-                                key(k, at)        + bias(distance), softmax
+  place 0     place 1           place 2          place 3                  place 4
+  ids(pos) -> embed(x, pos) -> [query(q, at)  -> logits(logits, q, k) ->  value(v, at), summed] x N
+                                key(k, at)       + bias(distance),        output(sum, at)
+                                                 softmax                  + values(weights)
 
 Letters: B batch (any leading axes), T queries, S keys, H query heads, K key/value heads, D head
 width, M model width, L layers, V vocabulary. q [B, T, H, D], k and v [B, S, K, D], ids [B, T] and
@@ -23,6 +24,7 @@ from posjax.scheme import Scheme as Scheme
 from posjax.scheme import init as init
 from posjax.scheme import merge as merge
 from posjax.scheme import places as places
+from posjax.scheme import prepare as prepare
 from posjax.scheme import split as split
 
 __version__ = '0.1.0'

@@ -13,7 +13,9 @@ from posjax.scheme import At, Relative, Scheme, Tiled, check_is_scheme, declares
 
 
 def chain(*schemes: Scheme) -> Scheme:
-  """Composes schemes: ids, embed, query, key and logits in order; bias and values summed.
+  """Composes schemes: most places in order, `output` in reverse; bias and values are summed.
+
+  What the last member does to the values last, its `output` is the first to undo.
 
   Associative, with identity `Scheme()`. Parameters, and `at` where a member prepares its own,
   become tuples with one entry per member.
@@ -39,7 +41,11 @@ def chain(*schemes: Scheme) -> Scheme:
   used = [f for f in _CHAINED if f.startswith('init') or any(declares(p, f) for p in parts)]
   fields = {field: _CHAINED[field](parts) for field in used}
   whole = ''.join(sorted({letter for p in parts for letter in p.whole}))
-  return Scheme(**fields, axes=max(axes, default=0), whole=whole, parts=parts)
+  documents = any(p.documents for p in parts)
+  if documents:
+    fields['prepare'] = _chain_prepare_documents(parts)
+  axes_of_all = max(axes, default=0)
+  return Scheme(**fields, axes=axes_of_all, whole=whole, documents=documents, parts=parts)
 
 
 def _each(parts: tuple[Scheme, ...], at: At) -> tuple[At, ...]:
@@ -77,18 +83,27 @@ def _chain_embed(parts):
 
 
 def _chain_prepare(parts):
-  def prepare(params, x, pos, last):
-    lasts = (None,) * len(parts) if last is None else last
-    both = [part.prepare(p, x, pos, one) for part, p, one in zip(parts, params, lasts, strict=True)]
-    return tuple(p for p, _ in both), tuple(at for _, at in both)
-
-  return prepare
+  return lambda params, x, pos, last: _prepare_each(parts, params, x, pos, last, ())
 
 
-def _chain_turn(field: str):
+def _chain_prepare_documents(parts):
+  return lambda params, x, pos, last, starts: _prepare_each(parts, params, x, pos, last, (starts,))
+
+
+def _prepare_each(parts, params, x, pos, last, starts):
+  lasts = (None,) * len(parts) if last is None else last
+  both = [
+    part.prepare(p, x, pos, one, *starts[: part.documents])
+    for part, p, one in zip(parts, params, lasts, strict=True)
+  ]
+  return tuple(p for p, _ in both), tuple(at for _, at in both)
+
+
+def _chain_turn(field: str, reverse: bool = False):
   def chained(parts):
     def turn(params, x, at):
-      for part, p, one in zip(parts, params, _each(parts, at), strict=True):
+      members = list(zip(parts, params, _each(parts, at), strict=True))
+      for part, p, one in reversed(members) if reverse else members:
         x = getattr(part, field)(p, x, one)
       return x
 
@@ -171,8 +186,10 @@ _CHAINED: dict[str, Callable[[tuple[Scheme, ...]], Any]] = {
   'prepare': _chain_prepare,
   'query': _chain_turn('query'),
   'key': _chain_turn('key'),
+  'value': _chain_turn('value'),
   'logits': _chain_logits,
   'bias': _chain_bias,
+  'output': _chain_turn('output', reverse=True),
   'values': _chain_values,
   'tiled': _chain_tiled,
 }

@@ -9,6 +9,7 @@ draws at random must be stored there. The cache is an argument and a result, not
 
 try:
   from flax import linen as nn
+  from flax import struct
 except ModuleNotFoundError as error:
   if error.name is None or error.name.partition('.')[0] != 'flax':
     raise
@@ -21,20 +22,21 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Inexact, Int, Num
+from jaxtyping import Array, Bool, Float, Inexact, Int, Num
 
 from posjax.layers import arguments, parameters, projections
 from posjax.layers import layer as layers
 from posjax.layers.cache import Cache
-from posjax.layers.projections import Norm
+from posjax.layers.hook import attention_fn, numbered
+from posjax.layers.projections import Latent, Norm
 from posjax.layers.tokens import Heads, Tokens, keys_of
-from posjax.scheme import Ids, Params, PRNGKey, Scheme
+from posjax.scheme import Dims, Ids, Params, PRNGKey, Scheme
 
 Axis = str | tuple[str, ...] | None  # a mesh axis, several, or none
 
 
 class HeadNorm(nn.Module):
-  """The norm of queries or of keys, with its weight `scale` and perhaps its `bias`."""
+  """A norm of heads or of narrow vectors, with its weight `scale` and perhaps its `bias`."""
 
   norm: Norm
   shape: tuple[int, ...]
@@ -43,15 +45,209 @@ class HeadNorm(nn.Module):
   bias_init: Callable[..., Any]
 
   @nn.compact
-  def __call__(self, x: Inexact[Array, 'B T H D']) -> Inexact[Array, 'B T H D']:
-    """The heads after the norm."""
+  def __call__(self, x: Inexact[Array, '...']) -> Inexact[Array, '...']:
+    """The heads, or the narrow vectors, after the norm."""
     scale, bias = self.param('scale', self.scale_init, self.shape, self.param_dtype), None
     if self.norm.use_bias:
       bias = self.param('bias', self.bias_init, self.shape, self.param_dtype)
     return projections.normalized(self.norm, x, scale, bias)
 
 
-class Attention(nn.Module):
+@struct.dataclass
+class AxisNames(nn.LogicallyPartitioned):
+  """A weight beside the names of its axes, of which `nn.DenseGeneral` can make its kernel."""
+
+  def unbox(self, apply_constraint: bool = True) -> Any:
+    """The weight, cut along its axes where Flax has a mesh and rules.
+
+    `nn.DenseGeneral` takes the kernel out while it is flat and does not have these axes yet.
+    """
+    is_whole = jnp.ndim(self.value) == len(self.names)
+    return super().unbox(apply_constraint and is_whole)
+
+
+class _Holder(nn.Module):
+  """A module that holds a scheme's parameters."""
+
+  @nn.nowrap
+  def _held(self, scheme, dims, name, field, sharding):
+    """The scheme's parameters that its `init` or `init_model` makes: trained ones, and constants.
+
+    Trained ones come from the collections, and so do constants where they are there. Others are
+    made anew, if they are the same for every random key.
+    """
+    make = getattr(scheme, field)
+    if self.has_variable('constants', name):
+      fixed = self.get_variable('constants', name)
+    else:
+      fixed = parameters.constants(scheme, field, dims)
+    # Constants and parameters that are drawn from one key may depend on each other.
+    key = self._key_of_drawn_constants() if fixed is None else None
+
+    def made(i):
+      def init(own):  # flax offers a key of its own, and calls this for the shapes later
+        return parameters.split_named(scheme, make(own if key is None else key, dims))[i]
+
+      return init
+
+    trained = jax.eval_shape(made(0), jax.random.key(0))
+    if trained:
+      trained = self.param(name, _annotated(made(0), scheme, dims, field, sharding))
+    if fixed is None:
+      fixed = self.variable('constants', name, made(1), key).value
+    return parameters.unnamed(scheme, parameters.union(trained, fixed))
+
+  @nn.nowrap
+  def _key_of_drawn_constants(self):
+    if not self.is_mutable_collection('constants'):
+      raise ValueError(
+        'The scheme draws its constants at random, so that they must be stored, but got no '
+        "collection 'constants' beside 'params' (in nn.scan and nn.vmap: variable_axes)."
+      )
+    return self.make_rng('params')
+
+
+def _annotated(init, scheme, dims, field, sharding):
+  """The initializer of a scheme's trained parameters, whose axes along M, H and D have names."""
+  if sharding is None:
+    return init
+  letters = parameters.axes(scheme, field, dims)
+
+  def named(array, letters):
+    return AxisNames(array, parameters.names(sharding, letters))
+
+  def boxed(key):
+    trained = init(key)
+    return jax.tree.map(named, trained, parameters.part(letters, trained))
+
+  return boxed
+
+
+class AttentionFn(_Holder):
+  """An `attention_fn` for Flax's attention modules that holds and trains its scheme's parameters.
+
+  Tokens are numbered from 0, the queries as the keys, unless ids are given. See
+  `posjax.attention_fn` for what Flax's modules may ask for.
+
+  Attributes:
+    scheme: any scheme that does not prepare its sides.
+    dims: the sizes of the layer; by default those of the queries and keys, with M = H D.
+    q_pos: ids of the queries, as are the next five in `posjax.attention_fn`.
+    k_pos: ids of the keys.
+    q_order: order of the queries.
+    k_order: order of the keys.
+    q_segments: documents of the queries.
+    k_segments: documents of the keys.
+    causal: as in `posjax.attention_fn`, as are the next three.
+    window: how far a token sees.
+    implementation: how to compute it.
+    model_places: whether the model calls the scheme's `ids` and `embed`.
+    decode: whether Flax's module decodes with its cache: set it where the module's `decode` is set.
+      This module then counts the tokens, in the collection 'cache' beside Flax's.
+    sharding: names of the axes of the scheme's parameters along M, H and D, as in `Attention`.
+
+  Example:
+    >>> import posjax
+    >>> attention = AttentionFn(posjax.get('t5'), causal=True)
+    >>> module = nn.MultiHeadDotProductAttention(2, attention_fn=attention)
+    >>> variables = module.init(jax.random.key(0), jnp.ones((1, 3, 8)))
+    >>> variables['params']['attention_fn']['model_params']['table'].shape
+    (32, 2)
+  """
+
+  scheme: Scheme
+  dims: Dims | None = None
+  q_pos: Any = None
+  k_pos: Any = None
+  q_order: Any = None
+  k_order: Any = None
+  q_segments: Any = None
+  k_segments: Any = None
+  causal: bool = False
+  window: Any = None
+  implementation: str | None = None
+  model_places: bool = False
+  decode: bool = False
+  sharding: tuple[Axis, Axis, Axis] | None = None
+
+  @nn.compact
+  def __call__(
+    self,
+    query: Array,
+    key: Array,
+    value: Array,
+    bias: Array | None = None,
+    mask: Array | None = None,
+    *,
+    is_causal: bool = False,
+    dropout_rng: Any = None,
+    dropout_rate: float = 0.0,
+    deterministic: bool = True,
+    broadcast_dropout: bool = True,
+    dtype: Any = None,
+    precision: Any = None,
+    module: Any = None,
+    qk_attn_weights_einsum: Any = None,
+    attn_weights_value_einsum: Any = None,
+  ) -> Array:
+    """The output [*B, T, H, D]; Flax's modules call this with what `posjax.attention_fn` takes."""
+    arguments.check_scheme(self.scheme)
+    arguments.check_switches(decode=self.decode)
+    arguments.check_sharding(self.sharding)
+    sides = ('q_pos', 'k_pos', 'q_order', 'k_order', 'q_segments', 'k_segments')
+    given, queries = {name: getattr(self, name) for name in sides}, query.shape[-3]
+    sides = numbered(given, queries, key.shape[-3], self._start(queries))
+    call = attention_fn(
+      self.scheme,
+      self._params(query, key),
+      **sides,
+      causal=self.causal,
+      window=self.window,
+      implementation=self.implementation,
+      model_places=self.model_places,
+      frozen=False,
+    )
+    return call(
+      query,
+      key,
+      value,
+      bias,
+      mask,
+      is_causal=is_causal,
+      dropout_rng=dropout_rng,
+      dropout_rate=dropout_rate,
+      deterministic=deterministic,
+      broadcast_dropout=broadcast_dropout,
+      dtype=dtype,
+      precision=precision,
+      module=module,
+      qk_attn_weights_einsum=qk_attn_weights_einsum,
+      attn_weights_value_einsum=attn_weights_value_einsum,
+    )
+
+  @nn.nowrap
+  def _params(self, query, key):
+    heads, width = query.shape[-2:]
+    dims = self.dims or Dims(heads * width, heads, width, key.shape[-2])
+    own = self._held(self.scheme, dims, 'scheme_params', 'init', self.sharding)
+    shared = self._held(self.scheme, dims, 'model_params', 'init_model', self.sharding)
+    return parameters.merged(self.scheme, own, shared, None)
+
+  @nn.nowrap
+  def _start(self, queries):
+    """The number of tokens before these where Flax's module decodes; None where it does not."""
+    if not self.decode:
+      return None
+    begun = self.has_variable('cache', 'index')
+    index = self.variable('cache', 'index', jnp.zeros, (), jnp.int32)
+    start = index.value
+    if not begun:  # a whole row is shown to Flax's modules when they make their caches
+      return None
+    index.value = start + queries
+    return start
+
+
+class Attention(_Holder):
   """Self- or cross-attention in which a scheme says where position enters.
 
   x -> q, k, v -> attend -> out. The layer calls places 2 to 4 of its scheme. Places 0 and 1,
@@ -68,8 +264,10 @@ class Attention(nn.Module):
     qk_norm: 'rms' or 'layer' normalizes each query and each key after its projection, before the
       scheme turns it, with one learned weight [D] for all heads; a `Norm` says more. None does
       nothing.
+    latent: a `Latent` makes keys and values, and perhaps queries, of narrow vectors, with a part of
+      the key that all heads share, as in DeepSeek V3. None makes them of the input.
     causal: whether a token sees only what is not after it.
-    window: how many tokens back a token sees, itself included.
+    window: how many tokens back a token sees, itself included; or a pair, as in `attend`.
     logit_cap: cap * tanh(logits / cap) before the softmax.
     sinks: whether each head learns a logit that takes its share of the softmax.
     use_bias: whether the projections have biases.
@@ -86,8 +284,9 @@ class Attention(nn.Module):
     model_places: whether the model calls the scheme's `ids` and `embed` before its first layer.
     deterministic: whether calls drop nothing, unless they say otherwise. Under `nn.remat`, which
       traces the arguments of calls, it must be set here.
-    sharding: names of the mesh axes along M, H (and K) and D, for `nn.get_partition_spec`; None
-      annotates nothing.
+    sharding: names of the axes along M, H (and K) and D, of all weights and of those parameters of
+      the scheme that have such axes, for `nn.get_partition_spec`: axes of the mesh, or names that
+      `nn.logical_to_mesh` and its rules map to them. None annotates nothing.
     implementation: as in `attend`.
 
   Example:
@@ -108,8 +307,9 @@ class Attention(nn.Module):
   num_kv_heads: int | None = None
   value_dim: int | None = None
   qk_norm: str | Norm | None = None
+  latent: Latent | None = None
   causal: bool = False
-  window: int | None = None
+  window: int | tuple[int | None, int | None] | None = None
   logit_cap: float | None = None
   sinks: bool = False
   use_bias: bool = False
@@ -134,9 +334,12 @@ class Attention(nn.Module):
     layer = self._layer()
     dims = layer.dims
     biases = {'use_bias': self.use_bias, 'out_bias': self.out_bias}
-    plan = projections.plan(dims, layer.value_dim, **biases, qk_norm=self.qk_norm)
-    for name, each in plan.linears.items():
-      linear = nn.DenseGeneral(
+    plan = projections.plan(
+      dims, layer.value_dim, **biases, qk_norm=self.qk_norm, latent=self.latent
+    )
+
+    def project(each):
+      return nn.DenseGeneral(
         each.sizes[1],
         axis=tuple(range(-len(each.inputs), 0)),
         use_bias=each.use_bias,
@@ -145,20 +348,28 @@ class Attention(nn.Module):
         kernel_init=self._annotated(self.kernel_init, each.inputs + each.outputs),
         bias_init=self._annotated(self.bias_init, each.outputs),
       )
-      setattr(self, name, linear)
-    for name, shape in plan.norms.items():
-      letters = 'HD'[-len(shape) :]
-      ones, zeros = (
-        self._annotated(init, letters) for init in (nn.initializers.ones, nn.initializers.zeros)
-      )
-      setattr(self, name, HeadNorm(plan.norm, shape, self.param_dtype, ones, zeros))
+
+    def norm(weight):
+      ones = self._annotated(nn.initializers.ones, weight.axes)
+      zeros = self._annotated(nn.initializers.zeros, weight.axes)
+      return HeadNorm(weight.norm, weight.shape, self.param_dtype, ones, zeros)
+
+    self.query = project(plan.linears['query'])
+    self.key = project(plan.linears['key'])
+    self.value = project(plan.linears['value'])
+    self.out = project(plan.linears['out'])
+    for name, each in plan.linears.items():
+      if name not in ('query', 'key', 'value', 'out'):
+        setattr(self, name, project(each))
+    for name, weight in plan.norms.items():
+      setattr(self, name, norm(weight))
     if self.sinks:
       zeros = self._annotated(nn.initializers.zeros, 'H')
       self.sink_logits = self.param('sinks', zeros, (dims.num_heads,), self.param_dtype)
-    self.own = self._held('scheme_params', 'init')
+    self.own = self._held(layer.scheme, dims, 'scheme_params', 'init', self.sharding)
     self.shared = None
     if self.model_params:
-      self.shared = self._held('model_params', 'init_model')
+      self.shared = self._held(layer.scheme, dims, 'model_params', 'init_model', self.sharding)
 
   def __call__(
     self,
@@ -173,6 +384,7 @@ class Attention(nn.Module):
     kv_order: Num[Array, '...'] | None = None,
     past: Tokens | None = None,
     mask: Bool[Array, '...'] | None = None,
+    bias: Float[Array, '...'] | None = None,
     model_params: Params | None = None,
     dropout_key: PRNGKey | None = None,
     deterministic: bool | None = None,
@@ -192,6 +404,7 @@ class Attention(nn.Module):
       keys_of(x_kv, kv_pos, kv_segments, kv_order),
       past,
       mask=mask,
+      bias=bias,
       sinks=self._sinks(),
       dropout_key=self._dropout_key(dropout_key, deterministic),
       return_weights=return_weights,
@@ -220,13 +433,15 @@ class Attention(nn.Module):
     pos: Ids,
     *,
     segments: Int[Array, '...'] | None = None,
+    bias: Float[Array, '...'] | None = None,
     model_params: Params | None = None,
   ) -> tuple[Inexact[Array, 'B T M'], Cache]:
     """Appends T tokens to the cache, and attends from them; as in `posjax.nnx.Attention`."""
     layer = self._layer()
     params = parameters.merged(layer.scheme, self.own, self.shared, model_params)
     new = Tokens(x, pos, segments)
-    out, cache = layers.extend(layer, params, self._heads, new, cache, sinks=self._sinks())
+    rest = {'bias': bias, 'sinks': self._sinks()}
+    out, cache = layers.extend(layer, params, self._heads, new, cache, **rest)
     return self.out(out), cache
 
   def memorize(
@@ -241,7 +456,7 @@ class Attention(nn.Module):
     """The keys and values of `x_kv`, projected once for `read`; as in `posjax.nnx.Attention`."""
     layer = self._layer()
     params = parameters.merged(layer.scheme, self.own, self.shared, model_params)
-    project = lambda x: (self._keys(x), self.value(x))
+    project = self._keys_and_values
     return layers.memorize(layer, params, project, Tokens(x_kv, kv_pos, segments, order))
 
   def read(
@@ -253,14 +468,24 @@ class Attention(nn.Module):
     segments: Int[Array, '...'] | None = None,
     order: Num[Array, '...'] | None = None,
     mask: Bool[Array, '...'] | None = None,
+    bias: Float[Array, '...'] | None = None,
     model_params: Params | None = None,
     return_weights: bool = False,
   ) -> Any:
     """Attends to what `memorize` returned; as in `posjax.nnx.Attention`."""
     layer = self._layer()
     params = parameters.merged(layer.scheme, self.own, self.shared, model_params)
-    new, rest = Tokens(x, pos, segments, order), {'mask': mask, 'return_weights': return_weights}
-    out = layers.read_memory(layer, params, self._queries, new, memory, sinks=self._sinks(), **rest)
+    out = layers.read_memory(
+      layer,
+      params,
+      self._queries,
+      Tokens(x, pos, segments, order),
+      memory,
+      mask=mask,
+      bias=bias,
+      sinks=self._sinks(),
+      return_weights=return_weights,
+    )
     return layers.projected(self.out, out)
 
   @nn.nowrap
@@ -282,13 +507,17 @@ class Attention(nn.Module):
     )
 
   def _heads(self, x, x_kv):
-    return Heads(self._queries(x), self._keys(x_kv), self.value(x_kv))
+    return Heads(self._queries(x), *self._keys_and_values(x_kv))
 
   def _queries(self, x):
-    return self.query(x) if self.qk_norm is None else self.query_norm(self.query(x))
+    return projections.queries(self._part, x)
 
-  def _keys(self, x):
-    return self.key(x) if self.qk_norm is None else self.key_norm(self.key(x))
+  def _keys_and_values(self, x):
+    return projections.keys_and_values(self._part, x)
+
+  @nn.nowrap
+  def _part(self, name):
+    return getattr(self, name, None)
 
   def _sinks(self):
     held: Any = self.sink_logits if self.sinks else None
@@ -298,8 +527,8 @@ class Attention(nn.Module):
   def _annotated(self, init, letters):
     if self.sharding is None:
       return init
-    names: Any = tuple(self.sharding['MHD'.index(letter)] for letter in letters)
-    return nn.with_partitioning(init, names)
+    names = parameters.names(self.sharding, letters)
+    return lambda *arguments: AxisNames(init(*arguments), names)
 
   def _dropout_key(self, given, deterministic):
     deterministic = self.deterministic if deterministic is None else deterministic
@@ -310,40 +539,3 @@ class Attention(nn.Module):
     if drops and given is None and self.has_rng('dropout'):
       given = self.make_rng('dropout')
     return arguments.chosen_key(self.dropout_rate, given, deterministic)
-
-  @nn.nowrap
-  def _held(self, name, field):
-    """The scheme's parameters that its `init` or `init_model` makes: trained ones, and constants.
-
-    Trained ones come from the collections, and so do constants where they are there. Others are
-    made anew, if they are the same for every random key.
-    """
-    dims, make = self._layer().dims, getattr(self.scheme, field)
-    if self.has_variable('constants', name):
-      fixed = self.get_variable('constants', name)
-    else:
-      fixed = parameters.constants(self.scheme, field, dims)
-    # Constants and parameters that are drawn from one key may depend on each other.
-    key = self._key_of_drawn_constants() if fixed is None else None
-
-    def made(i):
-      def init(own):  # flax offers a key of its own, and calls this for the shapes later
-        return parameters.split_named(self.scheme, make(own if key is None else key, dims))[i]
-
-      return init
-
-    trained = jax.eval_shape(made(0), jax.random.key(0))
-    if trained:
-      trained = self.param(name, made(0))
-    if fixed is None:
-      fixed = self.variable('constants', name, made(1), key).value
-    return parameters.unnamed(self.scheme, parameters.union(trained, fixed))
-
-  @nn.nowrap
-  def _key_of_drawn_constants(self):
-    if not self.is_mutable_collection('constants'):
-      raise ValueError(
-        'The scheme draws its constants at random, so that they must be stored, but got no '
-        "collection 'constants' beside 'params' (in nn.scan and nn.vmap: variable_axes)."
-      )
-    return self.make_rng('params')

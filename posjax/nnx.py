@@ -18,14 +18,16 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Inexact, Int, Num
+from jaxtyping import Array, Bool, Float, Inexact, Int, Num
 
+from posjax.arguments import shown
 from posjax.layers import arguments, parameters, projections
 from posjax.layers import layer as layers
 from posjax.layers.cache import Cache
-from posjax.layers.projections import Norm
+from posjax.layers.hook import attention_fn, check_hooked, numbered
+from posjax.layers.projections import Latent, Norm
 from posjax.layers.tokens import Heads, Tokens, keys_of
-from posjax.scheme import Ids, Params, PRNGKey, Scheme
+from posjax.scheme import Dims, Ids, Params, PRNGKey, Scheme
 
 Axis = str | tuple[str, ...] | None  # a mesh axis, several, or none
 
@@ -50,8 +52,111 @@ class Parameters(nnx.Module):
     return parameters.unnamed(self.scheme, _arrays(self.held))
 
 
+class AttentionFn(nnx.Module):
+  """An `attention_fn` for `nnx.MultiHeadAttention` that holds and trains its scheme's parameters.
+
+  Tokens are numbered from 0, the queries as the keys, unless ids are given. See
+  `posjax.attention_fn` for what Flax's module may ask for.
+
+  Args:
+    scheme: any scheme that does not prepare its sides.
+    dims: the sizes of the layer.
+    q_pos: ids of the queries, as are the next five in `posjax.attention_fn`.
+    k_pos: ids of the keys.
+    q_order: order of the queries.
+    k_order: order of the keys.
+    q_segments: documents of the queries.
+    k_segments: documents of the keys.
+    causal: as in `posjax.attention_fn`, as are the next three.
+    window: how far a token sees.
+    implementation: how to compute it.
+    model_places: whether the model calls the scheme's `ids` and `embed`.
+    decode: whether Flax's module decodes with its cache: `nnx.view` sets it for both. Call
+      `init_cache` where Flax's module makes its cache; this module counts the tokens from there.
+    sharding: names of the axes of the scheme's parameters along M, H and D, as in `Attention`.
+    rngs: `nnx.Rngs` with a `params` stream.
+
+  Example:
+    >>> import posjax
+    >>> attention = AttentionFn(
+    ...   posjax.get('t5'), posjax.Dims(8, 2, 4), causal=True, rngs=nnx.Rngs(0)
+    ... )
+    >>> module = nnx.MultiHeadAttention(
+    ...   2, 8, attention_fn=attention, decode=False, rngs=nnx.Rngs(1)
+    ... )
+    >>> module(jnp.ones((1, 3, 8))).shape
+    (1, 3, 8)
+    >>> nnx.state(module, nnx.Param)['attention_fn']['model_params']['table'].shape
+    (32, 2)
+  """
+
+  def __init__(
+    self,
+    scheme: Scheme,
+    dims: Dims,
+    *,
+    q_pos: Ids | None = None,
+    k_pos: Ids | None = None,
+    q_order: Num[Array, '...'] | None = None,
+    k_order: Num[Array, '...'] | None = None,
+    q_segments: Int[Array, '...'] | None = None,
+    k_segments: Int[Array, '...'] | None = None,
+    causal: bool = False,
+    window: Any = None,
+    implementation: str | None = None,
+    model_places: bool = False,
+    decode: bool = False,
+    sharding: tuple[Axis, Axis, Axis] | None = None,
+    rngs: nnx.Rngs,
+  ):
+    _check_rngs(rngs)
+    check_hooked(scheme, causal, model_places)
+    arguments.check_switches(decode=decode)
+    self.scheme, self.decode = scheme, decode
+    self.options = {'causal': causal, 'window': window, 'implementation': implementation}
+    self.options |= {'model_places': model_places}
+    sides = {'q_pos': q_pos, 'k_pos': k_pos, 'q_order': q_order, 'k_order': k_order}
+    sides |= {'q_segments': q_segments, 'k_segments': k_segments}
+    given = {name: Constant(array) for name, array in sides.items() if array is not None}
+    self.sides = nnx.data(given)
+    arguments.check_sharding(sharding)
+    made = lambda field: nnx.data(_made(scheme, field, rngs.params(), dims, sharding))
+    self.scheme_params, self.model_params = made('init'), made('init_model')
+    self.index: nnx.Cache | None = nnx.data(None)
+
+  def __call__(self, query: Array, key: Array, value: Array, *args: Any, **kwargs: Any) -> Array:
+    """The output [*B, T, H, D]; Flax's module calls this as it calls `posjax.attention_fn`."""
+    own, held = (_arrays(each) for each in (self.scheme_params, self.model_params))
+    own, held = (parameters.unnamed(self.scheme, each) for each in (own, held))
+    params = parameters.merged(self.scheme, own, held, None)
+    queries = query.shape[-3]
+    sides = numbered(_arrays(self.sides), queries, key.shape[-3], self._start(queries))
+    call = attention_fn(self.scheme, params, **sides, **self.options, frozen=False)
+    return call(query, key, value, *args, **kwargs)
+
+  def init_cache(self):
+    """Counts the tokens from 0, as Flax's module does after its own `init_cache`."""
+    self.index = nnx.Cache(jnp.zeros((), jnp.int32))
+
+  def set_view(self, decode: bool | None = None):
+    """Sets whether Flax's module decodes; `nnx.view` calls this."""
+    if decode is not None:
+      arguments.check_switches(decode=decode)
+      self.decode = decode
+
+  def _start(self, queries):
+    """The number of tokens before these where Flax's module decodes; None where it does not."""
+    if not self.decode:
+      return None
+    if self.index is None:
+      raise ValueError('A module that decodes must begin with init_cache(), but got no such call.')
+    start = self.index[...]
+    self.index[...] = start + queries
+    return start
+
+
 class HeadNorm(nnx.Module):
-  """The norm of queries or of keys, with its weight `scale` and perhaps its `bias`."""
+  """A norm of heads or of narrow vectors, with its weight `scale` and perhaps its `bias`."""
 
   def __init__(
     self, norm: Norm, shape: tuple[int, ...], param_dtype: Any, metadata: dict[str, Any]
@@ -62,8 +167,8 @@ class HeadNorm(nnx.Module):
     if norm.use_bias:
       self.bias = nnx.Param(jnp.zeros(shape, param_dtype), **metadata)
 
-  def __call__(self, x: Inexact[Array, 'B T H D']) -> Inexact[Array, 'B T H D']:
-    """The heads after the norm."""
+  def __call__(self, x: Inexact[Array, '...']) -> Inexact[Array, '...']:
+    """The heads, or the narrow vectors, after the norm."""
     bias = None if self.bias is None else self.bias[...]
     return projections.normalized(self.norm, x, self.scale[...], bias)
 
@@ -85,8 +190,10 @@ class Attention(nnx.Module):
     qk_norm: 'rms' or 'layer' normalizes each query and each key after its projection, before the
       scheme turns it, with one learned weight [D] for all heads; a `Norm` says more. None does
       nothing.
+    latent: a `Latent` makes keys and values, and perhaps queries, of narrow vectors, with a part of
+      the key that all heads share, as in DeepSeek V3. None makes them of the input.
     causal: whether a token sees only what is not after it.
-    window: how many tokens back a token sees, itself included.
+    window: how many tokens back a token sees, itself included; or a pair, as in `attend`.
     logit_cap: cap * tanh(logits / cap) before the softmax.
     sinks: whether each head learns a logit that takes its share of the softmax.
     use_bias: whether the projections have biases.
@@ -103,9 +210,13 @@ class Attention(nnx.Module):
     model_params: whether this layer holds the parameters that the scheme shares between layers;
       if not, calls must give them.
     model_places: whether the model calls the scheme's `ids` and `embed` before its first layer.
-    sharding: names of the mesh axes along M, H (and K) and D; None annotates nothing. NNX shards
-      annotated weights as it makes them, and needs a mesh around the constructor for that.
+    sharding: names of the axes along M, H (and K) and D, of all weights and of those parameters of
+      the scheme that have such axes: axes of the mesh, or names that `nnx.logical_axis_rules` maps
+      to them. None annotates nothing. NNX shards annotated weights as it makes them, and needs a
+      mesh around the constructor for that, unless `nnx.use_eager_sharding(False)`.
     implementation: as in `attend`.
+    keep_rngs: whether the layer keeps a stream for its dropout, forked from the stream `dropout` of
+      `rngs`, from which calls without a key draw one. Otherwise it holds no random state.
     rngs: `nnx.Rngs` with a `params` stream.
 
   Raises:
@@ -134,8 +245,9 @@ class Attention(nnx.Module):
     num_kv_heads: int | None = None,
     value_dim: int | None = None,
     qk_norm: str | Norm | None = None,
+    latent: Latent | None = None,
     causal: bool = False,
-    window: int | None = None,
+    window: int | tuple[int | None, int | None] | None = None,
     logit_cap: float | None = None,
     sinks: bool = False,
     use_bias: bool = False,
@@ -151,6 +263,7 @@ class Attention(nnx.Module):
     deterministic: bool = False,
     sharding: tuple[Axis, Axis, Axis] | None = None,
     implementation: str | None = None,
+    keep_rngs: bool = False,
     rngs: nnx.Rngs,
   ):
     sizes = (width, num_heads, scheme, head_dim, num_kv_heads)
@@ -158,14 +271,15 @@ class Attention(nnx.Module):
     self.layer = layers.make(*sizes, *options, value_dim=value_dim)
     dims = self.layer.dims
     biases = {'use_bias': use_bias, 'out_bias': out_bias}
-    plan = projections.plan(dims, self.layer.value_dim, **biases, qk_norm=qk_norm)
+    plan = projections.plan(dims, self.layer.value_dim, **biases, qk_norm=qk_norm, latent=latent)
     switches = {'sinks': sinks, 'model_params': model_params, 'deterministic': deterministic}
+    switches['keep_rngs'] = keep_rngs
     arguments.check_weights(dtype, param_dtype, kernel_init, bias_init, sharding, **switches)
     _check_rngs(rngs)
     self.dtype, self.param_dtype, self.deterministic = dtype, param_dtype, deterministic
 
-    for name, each in plan.linears.items():
-      linear = nnx.LinearGeneral(
+    def project(each):
+      return nnx.LinearGeneral(
         *each.sizes,
         axis=range(-len(each.inputs), 0),
         use_bias=each.use_bias,
@@ -177,19 +291,29 @@ class Attention(nnx.Module):
         bias_metadata=_metadata(sharding, each.outputs),
         rngs=rngs,
       )
-      setattr(self, name, linear)
-    self.query_norm = self.key_norm = nnx.data(None)
-    for name, shape in plan.norms.items():
-      metadata = _metadata(sharding, 'HD'[-len(shape) :])
-      setattr(self, name, HeadNorm(plan.norm, shape, param_dtype, metadata))
+
+    def norm(weight):
+      return HeadNorm(weight.norm, weight.shape, param_dtype, _metadata(sharding, weight.axes))
+
+    self.query = project(plan.linears['query'])
+    self.key = project(plan.linears['key'])
+    self.value = project(plan.linears['value'])
+    self.out = project(plan.linears['out'])
+    for name, each in plan.linears.items():
+      if not hasattr(self, name):
+        setattr(self, name, project(each))
+    for name, weight in plan.norms.items():
+      setattr(self, name, norm(weight))
     self.sinks = nnx.data(None)
     if sinks:
       zeros = jnp.zeros((dims.num_heads,), param_dtype)
       self.sinks = nnx.Param(zeros, **_metadata(sharding, 'H'))
-    self.scheme_params = nnx.data(_variables(scheme, scheme.init(rngs.params(), dims)))
-    self.model_params = nnx.data(None)
-    if model_params:
-      self.model_params = nnx.data(_variables(scheme, scheme.init_model(rngs.params(), dims)))
+    made = lambda field: nnx.data(_made(scheme, field, rngs.params(), dims, sharding))
+    self.scheme_params = made('init')
+    self.model_params = made('init_model') if model_params else nnx.data(None)
+    self.rngs = nnx.data(None)
+    if keep_rngs and self.layer.dropout_rate:
+      self.rngs = _dropout_stream(rngs).fork()
 
   def __call__(
     self,
@@ -204,8 +328,10 @@ class Attention(nnx.Module):
     kv_order: Num[Array, '...'] | None = None,
     past: Tokens | None = None,
     mask: Bool[Array, '...'] | None = None,
+    bias: Float[Array, '...'] | None = None,
     model_params: Params | None = None,
     dropout_key: PRNGKey | None = None,
+    rngs: nnx.Rngs | nnx.RngStream | None = None,
     deterministic: bool | None = None,
     return_weights: bool = False,
   ) -> Any:
@@ -223,8 +349,11 @@ class Attention(nnx.Module):
       kv_order: the same for `x_kv`.
       past: inputs of this layer that come directly before `x`, see `posjax.layers.recurrence`.
       mask: as in `attend`; True may attend.
+      bias: as in `attend`, added to the logits.
       model_params: what the scheme shares between layers, instead of the layer's own.
       dropout_key: draws the dropout, where the layer has a dropout rate.
+      rngs: streams of which `dropout` gives the key instead; by default the layer's own stream,
+        where it keeps one.
       deterministic: whether nothing is dropped; by default as the layer's attribute says.
       return_weights: whether to return the attention weights, too, as in `attend`.
 
@@ -237,7 +366,6 @@ class Attention(nnx.Module):
       TypeError: if the mask is not boolean, ids are neither integers nor float32, or an argument is
         of another type.
     """
-    deterministic = self.deterministic if deterministic is None else deterministic
     out = layers.call(
       self.layer,
       self._params(model_params),
@@ -246,8 +374,9 @@ class Attention(nnx.Module):
       keys_of(x_kv, kv_pos, kv_segments, kv_order),
       past,
       mask=mask,
+      bias=bias,
       sinks=self._sinks(),
-      dropout_key=arguments.chosen_key(self.layer.dropout_rate, dropout_key, deterministic),
+      dropout_key=self._dropout_key(dropout_key, rngs, deterministic),
       return_weights=return_weights,
     )
     return layers.projected(self.out, out)
@@ -293,6 +422,7 @@ class Attention(nnx.Module):
     pos: Ids,
     *,
     segments: Int[Array, '...'] | None = None,
+    bias: Float[Array, '...'] | None = None,
     model_params: Params | None = None,
   ) -> tuple[Inexact[Array, 'B T M'], Cache]:
     """Appends T tokens to the cache, and attends from them: prefill and decoding alike.
@@ -305,6 +435,8 @@ class Attention(nnx.Module):
       pos: their ids, after `scheme.ids`.
       segments: their documents; by default all in document 1. Padding, on the left of shorter
         rows say, is 0.
+      bias: as in a call, for these queries, with a column for each token of the stream, the first
+        one first: as many as the cache has slots, or, with a window, as many as there are tokens.
       model_params: as in a call.
 
     Returns:
@@ -316,7 +448,8 @@ class Attention(nnx.Module):
       TypeError: if ids would lose precision in the cache, or an argument is of another type.
     """
     new, params = Tokens(x, pos, segments), self._params(model_params)
-    out, cache = layers.extend(self.layer, params, self._heads, new, cache, sinks=self._sinks())
+    rest = {'bias': bias, 'sinks': self._sinks()}
+    out, cache = layers.extend(self.layer, params, self._heads, new, cache, **rest)
     return self.out(out), cache
 
   def memorize(
@@ -347,7 +480,7 @@ class Attention(nnx.Module):
       ValueError: if shapes do not fit, or a causal layer needs an order.
       TypeError: if an argument is of another type.
     """
-    project = lambda x: (self._keys(x), self.value(x))
+    project = self._keys_and_values
     tokens = Tokens(x_kv, kv_pos, segments, order)
     return layers.memorize(self.layer, self._params(model_params), project, tokens)
 
@@ -360,6 +493,7 @@ class Attention(nnx.Module):
     segments: Int[Array, '...'] | None = None,
     order: Num[Array, '...'] | None = None,
     mask: Bool[Array, '...'] | None = None,
+    bias: Float[Array, '...'] | None = None,
     model_params: Params | None = None,
     return_weights: bool = False,
   ) -> Any:
@@ -375,6 +509,7 @@ class Attention(nnx.Module):
       segments: its documents; by default all is document 1.
       order: as in a call.
       mask: as in a call.
+      bias: as in a call.
       model_params: as in a call.
       return_weights: as in a call.
 
@@ -398,19 +533,34 @@ class Attention(nnx.Module):
       Tokens(x, pos, segments, order),
       memory,
       mask=mask,
+      bias=bias,
       sinks=self._sinks(),
       return_weights=return_weights,
     )
     return layers.projected(self.out, out)
 
+  def _dropout_key(self, given, rngs, deterministic):
+    deterministic = self.deterministic if deterministic is None else deterministic
+    rate, stream = self.layer.dropout_rate, self.rngs
+    if rngs is not None:
+      if given is not None:
+        raise ValueError('Dropout is drawn by dropout_key or by rngs, but got both.')
+      stream = _dropout_stream(rngs)
+    if given is None and stream is not None and rate and deterministic is False:
+      given = stream()
+    return arguments.chosen_key(rate, given, deterministic)
+
   def _heads(self, x, x_kv):
-    return Heads(self._queries(x), self._keys(x_kv), self.value(x_kv))
+    return Heads(self._queries(x), *self._keys_and_values(x_kv))
 
   def _queries(self, x):
-    return self.query(x) if self.query_norm is None else self.query_norm(self.query(x))
+    return projections.queries(self._part, x)
 
-  def _keys(self, x):
-    return self.key(x) if self.key_norm is None else self.key_norm(self.key(x))
+  def _keys_and_values(self, x):
+    return projections.keys_and_values(self._part, x)
+
+  def _part(self, name):
+    return getattr(self, name, None)
 
   def _sinks(self):
     return None if self.sinks is None else self.sinks[...].astype(jnp.float32)
@@ -432,11 +582,33 @@ def _check_rngs(rngs: Any) -> None:
     raise ValueError('rngs must have a stream params, as nnx.Rngs(0) has, but got none.')
 
 
+def _dropout_stream(rngs: Any) -> nnx.RngStream:
+  if isinstance(rngs, nnx.RngStream):
+    return rngs
+  if not isinstance(rngs, nnx.Rngs):
+    raise TypeError(f'rngs must be nnx.Rngs or one of its streams, but got {shown(rngs)}.')
+  if 'dropout' not in rngs and 'default' not in rngs:
+    raise ValueError('rngs must have a stream dropout, as nnx.Rngs(0) has, but got none.')
+  return rngs.dropout
+
+
 def _metadata(sharding: tuple[Axis, Axis, Axis] | None, letters: str) -> dict[str, Any]:
   """The sharding of a weight whose axes are `letters` of MHD, as NNX takes it."""
+  return {} if sharding is None else {'out_sharding': parameters.names(sharding, letters)}
+
+
+def _made(scheme: Scheme, field: str, key: PRNGKey, dims: Dims, sharding: Any) -> dict[str, Any]:
+  """The parameters that the scheme's `init` or `init_model` makes, as `_variables`."""
+  variables = _variables(scheme, getattr(scheme, field)(key, dims))
   if sharding is None:
-    return {}
-  return {'out_sharding': tuple(sharding['MHD'.index(letter)] for letter in letters)}
+    return variables
+  letters = parameters.axes(scheme, field, dims)
+
+  def named(variable, letters):
+    return type(variable)(variable[...], **_metadata(sharding, letters))
+
+  is_leaf = lambda leaf: isinstance(leaf, nnx.Variable)
+  return jax.tree.map(named, variables, parameters.part(letters, variables), is_leaf=is_leaf)
 
 
 def _variables(scheme: Scheme, params: Params) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, Protocol
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Int, Num, Shaped
+from jaxtyping import Array, Bool, Float, Int, Num, Shaped
 
 from posjax.arguments import Size, Whole, read, shown
 
@@ -117,11 +117,39 @@ class PrepareFn(Protocol):
     ...
 
 
+class PrepareDocumentsFn(Protocol):
+  """`prepare` of a scheme with `documents`: it also sees where documents begin.
+
+  It is for what mixes neighbouring tokens, such as short convolutions: in a packed row, the last
+  tokens of one document stand beside the first ones of the next.
+  """
+
+  def __call__(
+    self,
+    params: Params,
+    x: Num[Array, 'B T M'],
+    pos: Ids,
+    last: At | None,
+    starts: Bool[Array, 'B T'],
+  ) -> tuple[Params, At]:
+    """As `PrepareFn`. `starts` is True for the first token of each document.
+
+    The first token of x, too, is one unless it is in the document of the token of `last`. Padding
+    is no document: the token after it begins one.
+    """
+    ...
+
+
 class TurnFn(Protocol):
-  """Place 2: turns, scales or widens each query, or each key, by where it stands."""
+  """Turns, scales or widens each vector of each head, by where its token stands.
+
+  At place 2, these are queries (`query`) and keys (`key`). `attend` scales their product by the
+  incoming 1/sqrt(D). At place 4, they are the values before they are summed (`value`), by where
+  their keys stand, and the sum of each query (`output`), by where the query stands.
+  """
 
   def __call__(self, params: Params, x: Num[Array, 'B T H D'], at: At) -> Num[Array, 'B T H Wider']:
-    """Returns the placed heads. `attend` scales their product by the incoming 1/sqrt(D)."""
+    """Returns the placed heads. `output` must return zeros for zeros."""
     ...
 
 
@@ -150,7 +178,7 @@ class BiasFn(Protocol):
 
 
 class ValuesFn(Protocol):
-  """Place 4: what the positions add to the output. Linear in `weights`."""
+  """Place 4: what the positions add to the output, after `output`. Linear in `weights`."""
 
   def __call__(
     self, params: Params, weights: Float[Array, 'B H T S'], q_at: At, k_at: At
@@ -245,14 +273,21 @@ class Scheme(NamedTuple):
     prepare: `(params, x, pos, last) -> (params, at)`, once per attention call.
     query: place 2, `(params, q, at) -> q`, possibly wider.
     key: place 2, `(params, k, at) -> k`, possibly wider.
+    value: place 4, `(params, v, at) -> v`, possibly wider, before the weights sum the values. v may
+      be of another width than q and k.
     logits: place 3, `(params, logits, q, k, q_at, k_at) -> logits`.
     bias: place 3, `(params, distance[...]) -> [H, ...]`; None adds nothing.
-    values: place 4, `(params, weights, q_at, k_at) -> [B, T, H, D]`; None adds nothing.
+    output: place 4, `(params, sum, at) -> sum`, possibly of another width: the weighted sum of the
+      values, by where the query stands.
+    values: place 4, `(params, weights, q_at, k_at) -> [B, T, H, D]`, added to the output; None adds
+      nothing.
     tiled: faster ways to compute places 2 to 4 in tiles, see `Tiled`; they add nothing.
     axes: ids per token: 0 any, 1 for [B, T], n for [B, T, n].
     whole: letters of the axes that may not be cut, since `logits` or `values` mix what lies along
       them: 'S' keys, 'H' heads. With 'S', the logits that `logits` receives are masked already,
       with the keys in token order.
+    documents: whether `prepare` sees where documents begin, as its fifth argument: see
+      `PrepareDocumentsFn`. Call it by `posjax.prepare`, which serves both kinds.
     fixed: names of the parameters that are constants: stored, never trained nor decayed.
     parts: the members of a chain, flat; empty otherwise.
   """
@@ -261,20 +296,23 @@ class Scheme(NamedTuple):
   init_model: InitFn = _none
   embed: EmbedFn = _embed_unchanged
   init: InitFn = _none
-  prepare: PrepareFn = _plain
+  prepare: PrepareFn | PrepareDocumentsFn = _plain
   query: TurnFn = _unchanged
   key: TurnFn = _unchanged
+  value: TurnFn = _unchanged
   logits: LogitsFn = _same
   bias: BiasFn | None = None
+  output: TurnFn = _unchanged
   values: ValuesFn | None = None
   tiled: Tiled = Tiled()
   axes: int = 0
   whole: str = ''
+  documents: bool = False
   fixed: tuple[str, ...] = ()
   parts: tuple['Scheme', ...] = ()
 
 
-_PLACES = ('ids', 'embed', 'query', 'key', 'logits', 'bias', 'values')
+_PLACES = ('ids', 'embed', 'query', 'key', 'value', 'logits', 'bias', 'output', 'values')
 
 
 def check_is_scheme(scheme: Any) -> None:
@@ -317,7 +355,9 @@ def declares(scheme: Scheme, field: str) -> bool:
 
 
 def places(scheme: Scheme) -> tuple[str, ...]:
-  """The places that `scheme` uses, in order: of ids, embed, query, key, logits, bias, values.
+  """The fields for places that `scheme` uses, in the order in which they act.
+
+  They are some of ids, embed, query, key, value, logits, bias, output, values.
 
   Example:
     >>> places(Scheme(bias=lambda params, distance: -abs(distance)[None]))
@@ -337,6 +377,11 @@ def without_place_2(scheme: Scheme) -> Scheme:
   """The scheme for queries and keys that place 2 has turned already."""
   tiled = scheme.tiled._replace(relative=None)
   return scheme._replace(query=_unchanged, key=_unchanged, tiled=tiled)
+
+
+def without_value(scheme: Scheme) -> Scheme:
+  """The scheme for values on which its `value` has acted already."""
+  return scheme._replace(value=_unchanged)
 
 
 def init(scheme: Scheme, key: PRNGKey, dims: Dims) -> Params:
@@ -359,6 +404,49 @@ def init(scheme: Scheme, key: PRNGKey, dims: Dims) -> Params:
     raise TypeError(f'The sizes of a model must be a posjax.Dims, but got {shown(dims)}.')
   model_key, layer_key = jax.random.split(key)
   return merge(scheme.init_model(model_key, dims), scheme.init(layer_key, dims))
+
+
+def prepare(
+  scheme: Scheme,
+  params: Params,
+  x: Num[Array, 'B T M'],
+  pos: Ids,
+  last: At | None = None,
+  *,
+  segments: Int[Array, 'B T'] | None = None,
+  last_segment: Int[Array, ' B'] | None = None,
+) -> tuple[Params, At]:
+  """Calls the scheme's `prepare`, and tells it where documents begin if it wants to know.
+
+  Layers do this by themselves; it is for those who call `attend`.
+
+  Args:
+    scheme: any scheme.
+    params: its parameters.
+    x: the input of the layer.
+    pos: ids.
+    last: the `at` of the token before the first, [B, ...]; None at the start of a stream.
+    segments: document of each token; 0 is padding. None: all are in one.
+    last_segment: document of the token of `last`, 0 where there is none. None: that of the first
+      token, if there is a `last`.
+
+  Returns:
+    `(params, at)`, for `attend`.
+
+  Example:
+    >>> params, at = prepare(Scheme(), {}, jnp.ones((1, 2, 4)), jnp.array([[0, 1]]))
+    >>> at.tolist()
+    [[0, 1]]
+  """
+  own: Any = scheme.prepare  # of either kind, as `documents` says
+  if not scheme.documents:
+    return own(params, x, pos, last)
+  if segments is None:
+    segments = jnp.ones(x.shape[:2], jnp.int32)
+  if last_segment is None:
+    last_segment = jnp.zeros_like(segments[:, 0]) if last is None else segments[:, 0]
+  before = jnp.concatenate([last_segment[:, None], segments[:, :-1]], axis=1)
+  return own(params, x, pos, last, segments != before)
 
 
 def merge(model: Params, layer: Params) -> Params:

@@ -24,6 +24,8 @@ def scaled(n):
     init=lambda key, dims: {'m': jnp.float32(n)},
     query=lambda params, x, at: 10 * x + params['n'],
     key=lambda params, x, at: 10 * x + 2 * params['m'],
+    value=lambda params, x, at: 10 * x + 3 * params['m'],
+    output=lambda params, x, at: 10 * x + params['n'],
     logits=lambda params, logits, q, k, q_at, k_at: 10 * logits + params['n'],
     bias=lambda params, distance: params['n'] * distance[None],
     values=lambda params, weights, q_at, k_at: params['n'] * weights,
@@ -34,14 +36,21 @@ THREE = [scaled(n) for n in (1, 2, 3)]
 PARAMS = tuple({'n': jnp.float32(n), 'm': jnp.float32(n)} for n in (1, 2, 3))
 
 
-def test_ids_embed_query_key_and_logits_act_in_order():
+def test_ids_embed_query_key_value_and_logits_act_in_order():
   scheme = chain(*THREE)
   zeros = 0 * X
   assert scheme.ids(POS * 0, None).tolist() == [[123, 123]]
   assert scheme.embed(PARAMS, zeros, None, POS).max() == 123
   assert scheme.query(PARAMS, zeros, POS).max() == 123
   assert scheme.key(PARAMS, zeros, POS).max() == 246
+  assert scheme.value(PARAMS, zeros, POS).max() == 369
   assert scheme.logits(PARAMS, zeros, X, X, POS, POS).max() == 123
+
+
+def test_outputs_act_in_reverse_order_each_with_its_own_parameters():
+  """What the last member did to the values last is undone first."""
+  assert chain(*THREE).output(PARAMS, 0 * X, POS).max() == 321
+  assert chain(THREE[0], chain(*THREE[1:])).output(PARAMS, 0 * X, POS).max() == 321
 
 
 def test_biases_and_values_are_summed_over_those_that_have_them():

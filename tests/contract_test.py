@@ -64,7 +64,7 @@ def subject(name):
 
 
 LINES = [getattr(module(name), 'EXAMPLE', name) for name in posjax.names()]
-CHAINS = ['rope+alibi', 'sinusoidal+shaw', 'randomized(max_length=64)+t5']
+CHAINS = ['rope+alibi', 'sinusoidal+rope(values=True)+shaw', 'randomized(max_length=64)+t5']
 FORMS = [
   *('alibi(learned=True)', 'axial_rope(dealt=True)', 'complex_order(phases=True, conjugate=False)'),
   *('complex_order(per_word=False)', 'complex_order(per_dimension=False)', "dape('t5')"),
@@ -74,6 +74,7 @@ FORMS = [
   *('t5(bidirectional=True, shared=False)', 'tener(key_term=True, key_minus_query=True)'),
   *('transformer_xl(max_distance=3)', 'transformer_xl(shared=False)', 'xpos(fraction=0.5)'),
   *('tupe(untie_cls=True, num_buckets=8)', 'rope+transformer_xl(max_distance=3)'),
+  *('rope(values=True, interleaved=True, fraction=0.5)', 'partial(values=True)'),
 ]
 
 by_hand = functools.partial(pytest.param, marks=pytest.mark.slow)
@@ -200,7 +201,7 @@ def sides(scheme, params, given, key=None, last=None):
   """q, k, v, the prepared parameters and the stream of one layer."""
   pos = scheme.ids(given.pos, key)
   x = scheme.embed(params, given.x, given.tokens, pos)
-  ready, at = scheme.prepare(params, x, pos, last)
+  ready, at = posjax.prepare(scheme, params, x, pos, last, segments=given.segments)
   weights = projections(x.real.dtype)
   q, k, v = (jnp.einsum('btm,mhd->bthd', x, w.astype(x.dtype)) for w in weights)
   return q, k, v, ready, Stream(pos, at, given.order, given.segments)
@@ -269,8 +270,9 @@ def trains(scheme):
 
 def every_place(scheme, params, given):
   """What each place of the scheme gives in the layer, before any attention, and its faster form."""
-  q, k, _, ready, (pos, at, *_) = sides(scheme, params, given)
+  q, k, v, ready, (pos, at, *_) = sides(scheme, params, given)
   turned = scheme.query(ready, q, at), scheme.key(ready, k, at)
+  turned += scheme.value(ready, v, at), scheme.output(ready, q, at)
   logits = jnp.zeros((BATCH, DIMS.num_heads, LENGTH, LENGTH), q.dtype)
   distance = pos[:, :, None] - pos[:, None]
   found = [q, turned, scheme.bias and scheme.bias(ready, distance)]
@@ -338,8 +340,9 @@ def test_every_declared_place_changes_what_it_is_given(name):
   @jax.jit
   def before_and_after(params, given):
     x = scheme.embed(params, given.x, given.tokens, given.pos)
-    q, k, _, ready, (pos, at, *_) = sides(scheme, params, given)
+    q, k, v, ready, (pos, at, *_) = sides(scheme, params, given)
     turned = {'query': (q, scheme.query(ready, q, at)), 'key': (k, scheme.key(ready, k, at))}
+    turned |= {'value': (v, scheme.value(ready, v, at)), 'output': (q, scheme.output(ready, q, at))}
     logits = jnp.asarray(PAIRS if jnp.iscomplexobj(q) else PAIRS.real, q.dtype)
     # One number for all keys of a query would change nothing.
     centered = lambda logits: logits - logits.mean(-1, keepdims=True)
@@ -508,9 +511,11 @@ def pieces(scheme, params, given, blocks):
   def side(turn, heads, stream):
     return operands.make_side('q', heads, scheme, turn, ready, *stream)
 
-  q_side, total, mixed = side(scheme.query, q, stream), 0, 0
+  q_side, total, mixed, added = side(scheme.query, q, stream), 0, 0, 0
+  v = scheme.value(ready, v, stream.at)
   for start, stop in blocks:
     k_side = side(scheme.key, k[:, start:stop], cut(stream, start, stop))
+    both = q_side, k_side
     seen = masks.visible(q_side, k_side, rules, None)
     logits = places.content(q_side, k_side, rules)
     bias = places.bias(scheme.bias, ready, q_side.pos, k_side.pos) if scheme.bias else None
@@ -518,18 +523,23 @@ def pieces(scheme, params, given, blocks):
     # Less one number for all: sums of exponentials then need no running maximum.
     weights = jnp.where(seen, jnp.exp(logits - 4), 0)
     total += weights.sum(-1)
-    mixed += places.output(scheme, ready, weights, v[:, start:stop], q_side, k_side)
-  return mixed / total.swapaxes(1, 2)[..., None]
+    sums = places.output(scheme._replace(values=None), ready, weights, v[:, start:stop], *both)
+    mixed += sums
+    added += places.output(scheme, ready, weights, v[:, start:stop], *both) - sums
+  total = total.swapaxes(1, 2)[..., None]
+  return scheme.output(ready, mixed / total, stream.at) + added / total
 
 
-@every_scheme_that(lambda scheme: declares(scheme, 'key'))
-def test_a_tile_of_turned_keys_is_the_turned_tile(name):
+@every_scheme_that(lambda scheme: declares(scheme, 'key') or declares(scheme, 'value'))
+def test_a_tile_of_turned_keys_and_values_is_the_turned_tile(name):
   scheme = subject(name).scheme
-  _, k, _, ready, stream = run_sides(scheme)
-  turned = jax.jit(functools.partial(scheme.key, ready))
+  _, k, v, ready, stream = run_sides(scheme)
+  turned = jax.jit(lambda k, v, at: (scheme.key(ready, k, at), scheme.value(ready, v, at)))
+  whole = turned(k, v, stream.at)
   for start, stop in ((0, 5), (3, 8), (7, LENGTH)):
-    found = turned(k[:, start:stop], cut(stream.at, start, stop))
-    assert error(found, turned(k, stream.at)[:, start:stop]) <= TOLERANCE
+    found = turned(*cut((k, v, stream.at), start, stop))
+    for tile, all_tokens in zip(found, whole, strict=True):
+      assert error(tile, all_tokens[:, start:stop]) <= TOLERANCE
 
 
 @few_schemes_and(
@@ -941,7 +951,7 @@ def test_nnx_and_linen_give_what_attend_gives(name):
   @jax.jit
   def expected():
     q, k, v = (jnp.einsum('btm,mhd->bthd', given.x, weights[name]) for name in names)
-    ready, at = scheme.prepare(params, given.x, pos, None)
+    ready, at = posjax.prepare(scheme, params, given.x, pos, segments=given.segments)
     stream = Stream(pos, at, given.order, given.segments)
     out = attend(scheme, ready, q, k, v, stream, stream)
     return jnp.einsum('bthd,hdm->btm', out, weights['out'])
@@ -992,6 +1002,8 @@ def test_float32_stays_float32(name):
   real = q.real
   assert jax.eval_shape(scheme.query, ready, real, stream.at).dtype == real.dtype
   assert jax.eval_shape(scheme.key, ready, k.real, stream.at).dtype == real.dtype
+  for turn in (scheme.value, scheme.output):
+    assert jax.eval_shape(turn, ready, real, stream.at).dtype == real.dtype
   leaves = jax.tree.leaves(params)
   assert all(leaf.dtype in (jnp.float32, jnp.int32) for leaf in leaves)
 
@@ -1003,9 +1015,11 @@ def test_float32_stays_float32(name):
 def test_an_empty_state_is_no_state(name):
   scheme = subject(name).scheme
   params, given = parameters(scheme), inputs(scheme)
-  _, at = scheme.prepare(params, given.x, given.pos, None)
+  prepare = functools.partial(posjax.prepare, scheme, params, given.x, given.pos)
+  _, at = prepare(segments=given.segments)
   empty = jax.tree.map(lambda leaf: jnp.zeros_like(leaf[:, 0]), at)
-  _, again = scheme.prepare(params, given.x, given.pos, empty)
+  nothing = jnp.zeros(BATCH, jnp.int32)
+  _, again = prepare(empty, segments=given.segments, last_segment=nothing)
   jax.tree.map(np.testing.assert_array_equal, at, again)
 
 

@@ -228,6 +228,41 @@ def test_stacked_layers_are_scanned_and_rematerialized_with_their_params_alone(x
   assert error(found, x) < 1e-5
 
 
+class WeighingBlock(nn.Module):
+  """One layer that hands out its attention weights."""
+
+  @nn.compact
+  def __call__(self, x, pos):
+    one = posjax.linen.Attention(WIDTH, 4, SCHEMES['two_tables'], causal=True)
+    y, weights = one(x, pos, return_weights=True)
+    return x + y, weights
+
+
+def test_the_weights_of_scanned_layers_are_stacked(x):
+  stack = stacked(WeighingBlock)()
+  variables = stack.init(jax.random.key(0), x, POS)
+  _, weights = stack.apply(variables, x, POS)
+  assert weights.shape == (3, BATCH, 4, LENGTH, LENGTH)
+  for i in range(3):
+    layer = jax.tree.map(lambda leaf, i=i: leaf[i], variables)
+    x, expected = WeighingBlock().apply(layer, x, POS)
+    assert error(weights[i], expected) < 1e-5
+
+
+def test_biases_and_windows_of_two_ends_are_those_of_the_nnx_layer(x):
+  one, other = pair(SCHEMES['rope'], window=(2, None))
+  variables, bias = collections(one), jax.random.normal(jax.random.key(2), (4, LENGTH, LENGTH))
+  expected = one(x, POS, bias=bias)
+  apply = functools.partial(other.apply, variables, x)
+  assert error(apply(POS, bias=bias), expected) < TOLERANCE
+  cache = other.init_cache(BATCH)
+  assert cache.k.shape[1] == 3
+  assert error(apply(cache, POS, bias=bias, method='extend')[0], expected) < TOLERANCE
+  assert error(one.read(x, POS, one.memorize(x, POS), bias=bias), expected) < TOLERANCE
+  memory = apply(POS, method='memorize')
+  assert error(apply(POS, memory, bias=bias, method='read'), expected) < TOLERANCE
+
+
 def test_a_rematerialized_and_a_mapped_layer_are_the_layer(x):
   plain = posjax.linen.Attention(WIDTH, 4, CONSTANT_AND_DRAWN, causal=True)
   again = nn.remat(posjax.linen.Attention)(WIDTH, 4, CONSTANT_AND_DRAWN, causal=True)

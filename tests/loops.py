@@ -3,8 +3,8 @@
 import numpy as np
 
 
-def attention(logits, seen, v, sinks=None, cap=None, factors=None):
-  """softmax(cap(logits)) v over the pairs in `seen`; rows that see nothing give zeros.
+def attention(logits, seen, v, sinks=None, cap=None, factors=None, bias=0.0):
+  """softmax(cap(logits) + bias) v over the pairs in `seen`; rows that see nothing give zeros.
 
   Args:
     logits: [B, H, T, S].
@@ -13,12 +13,14 @@ def attention(logits, seen, v, sinks=None, cap=None, factors=None):
     sinks: [H], or None.
     cap: the logit cap, or None.
     factors: of each weight after the softmax (dropout), as `logits`, or None.
+    bias: what broadcasts to the logits; -inf hides a pair.
 
   Returns:
     The outputs [B, T, H, E], and the weights [B, H, T, S].
   """
   batch, heads, queries, keys = logits.shape
-  seen = np.broadcast_to(seen, logits.shape)
+  bias = np.broadcast_to(np.asarray(bias, np.float64), logits.shape)
+  seen = seen & (bias > -np.inf)
   v = np.repeat(v.astype(np.result_type(v, np.float64)), heads // v.shape[2], axis=2)
   out = np.zeros((batch, queries, heads, v.shape[-1]), v.dtype)
   weights = np.zeros(logits.shape)
@@ -28,6 +30,7 @@ def attention(logits, seen, v, sinks=None, cap=None, factors=None):
       if seen[b, h, t, s]:
         logit = float(logits[b, h, t, s])
         terms[s] = logit if cap is None else cap * np.tanh(logit / cap)
+        terms[s] += bias[b, h, t, s]
     sink = [] if sinks is None else [float(sinks[h])]
     if not terms:
       continue

@@ -78,20 +78,41 @@ def test_rematerialized_gradients_are_the_gradients(mode, x):
     assert error(a, b) < TOLERANCE
 
 
-def test_stacked_layers_are_scanned(mode, x):
+def test_stacked_layers_are_scanned_and_their_weights_are_stacked(mode, x):
   make = lambda rngs: layer(rngs=rngs)
   stack = nnx.split_rngs(splits=3)(nnx.vmap(make, in_axes=(0,), out_axes=0))(nnx.Rngs(5))
   graph, state = nnx.split(stack)
-  one = lambda x, state: (x + nnx.merge(graph, state)(x, POS), None)
+
+  def one(x, state):
+    y, weights = nnx.merge(graph, state)(x, POS, return_weights=True)
+    return x + y, weights
 
   @jax.jit
   def both(x, state):
-    found, _ = jax.lax.scan(one, x, state)
+    found, each = jax.lax.scan(one, x, state), []
     for i in range(3):
-      x, _ = one(x, jax.tree.map(lambda leaf, i=i: leaf[i], state))
-    return found, x
+      x, weights = one(x, jax.tree.map(lambda leaf, i=i: leaf[i], state))
+      each.append(weights)
+    return found, (x, jnp.stack(each))
 
-  assert error(*both(x, state)) < TOLERANCE
+  found, expected = both(x, state)
+  assert found[1].shape == (3, BATCH, 4, LENGTH, LENGTH)
+  for one_of_two, other in zip(found, expected, strict=True):
+    assert error(one_of_two, other) < TOLERANCE
+
+
+def test_nnx_scan_stacks_the_weights_too(x):
+  stack = nnx.split_rngs(splits=2)(nnx.vmap(lambda rngs: layer(rngs=rngs)))(nnx.Rngs(5))
+
+  @nnx.scan(in_axes=(nnx.Carry, 0), out_axes=(nnx.Carry, 0))
+  def forward(x, one):
+    y, weights = one(x, POS, return_weights=True)
+    return x + y, weights
+
+  _, weights = forward(x, stack)
+  assert weights.shape == (2, BATCH, 4, LENGTH, LENGTH)
+  first = nnx.merge(nnx.graphdef(stack), jax.tree.map(lambda leaf: leaf[0], nnx.state(stack)))
+  assert error(weights[0], first(x, POS, return_weights=True)[1]) < TOLERANCE
 
 
 def test_layers_and_their_caches_are_scanned_together(mode, x):

@@ -11,7 +11,7 @@ from jax.sharding import AxisType, NamedSharding, PartitionSpec
 
 import posjax
 from posjax.layers.tokens import Tokens
-from posjax.nnx import Attention, Constant, Norm, Parameters
+from posjax.nnx import Attention, Constant, Latent, Norm, Parameters
 from tests.loops import error
 from tests.toy_schemes import TOYS
 
@@ -43,7 +43,8 @@ def numbers(module, kind):
 
 
 def test_the_layer_is_attend_between_projections(x):
-  one = layer(TABLES, use_bias=True, sinks=True, logit_cap=2.0, window=3, scale=0.3)
+  one = layer(TABLES, use_bias=True, sinks=True, logit_cap=2.0, window=(2, 0), scale=0.3)
+  bias = jax.random.normal(jax.random.key(5), (4, LENGTH, LENGTH))
   one.sinks[...] = jnp.array([1.0, -1.0, 0.5, 3.0])
   params = {name: variable[...] for name, variable in one.scheme_params.items()}
 
@@ -52,11 +53,11 @@ def test_the_layer_is_attend_between_projections(x):
     q, k, v = (jnp.einsum('btm,mhd->bthd', x, side.kernel[...]) for side in sides)
     out = posjax.attend(
       q, k, v, TABLES, params, q_pos=POS, k_pos=POS, causal=True, sinks=one.sinks[...],
-      logit_cap=2.0, window=3, scale=0.3,
+      logit_cap=2.0, window=3, scale=0.3, bias=bias,
     )  # fmt: skip
     return jnp.einsum('bthd,hdm->btm', out, one.out.kernel[...])
 
-  assert error(run(one, x, POS), jax.jit(expected)(x)) < TOLERANCE
+  assert error(run(one, x, POS, bias=bias), jax.jit(expected)(x)) < TOLERANCE
 
 
 def test_cross_attention_is_attend_with_two_sides(x):
@@ -306,6 +307,13 @@ WRONG = [
     {'qk_norm': Norm('rms', heads='all')},
     r"qk_norm\.heads must be one of 'alike', 'apart', 'together', but got 'all'",
   ),
+  ({'latent': 4}, 'latent must be a Latent or None, but got 4'),
+  ({'latent': Latent(0)}, r'latent\.rank must be an integer of at least 1 .*, but got 0'),
+  (
+    {'latent': Latent(4, shared=4)},
+    r'latent\.shared must be below head_dim, 4, .*, but got 4',
+  ),
+  ({'latent': Latent(4, 2, 2.5)}, r'latent\.query_rank must be an integer .*, but got 2\.5'),
   ({'bias_init': 0.0}, 'bias_init must be an initializer, but got 0.0'),
   ({'model_params': 'False'}, "model_params must be True or False, but got 'False'"),
   ({'model_places': 1}, 'model_places must be True or False, but got 1'),

@@ -13,7 +13,7 @@ from posjax.scheme import Dims, Scheme, declares, merge, places, split
 from tests.toy_schemes import TOYS
 
 DIMS = Dims(width=12, num_heads=4, head_dim=6, num_kv_heads=2, vocab=7)
-PLACES = ('ids', 'embed', 'query', 'key', 'logits', 'bias', 'values')
+PLACES = ('ids', 'embed', 'query', 'key', 'value', 'logits', 'bias', 'output', 'values')
 
 
 def test_a_default_field_hands_back_what_it_got():
@@ -24,6 +24,7 @@ def test_a_default_field_hands_back_what_it_got():
   assert scheme.prepare(params, x, pos, None) == (params, pos)
   assert scheme.query(params, x, pos) is x
   assert scheme.key(params, x, pos) is x
+  assert scheme.value(params, x, pos) is scheme.output(params, x, pos) is x
   assert scheme.logits(params, x, x, x, pos, pos) is x
   assert scheme.init(jax.random.key(0), DIMS) == scheme.init_model(jax.random.key(0), DIMS) == {}
   assert scheme.bias is scheme.values is None
@@ -56,9 +57,8 @@ def test_parameters_are_no_place():
 @pytest.mark.parametrize('field', PLACES + ('init', 'init_model', 'prepare'))
 def test_the_documented_protocols_name_the_arguments_of_the_defaults(field):
   """A scheme written from the protocol is called as the record's own defaults are."""
-  protocol = {'init_model': 'InitFn', 'query': 'TurnFn', 'key': 'TurnFn'}.get(
-    field, f'{field.title()}Fn'
-  )
+  turns = dict.fromkeys(('query', 'key', 'value', 'output'), 'TurnFn')
+  protocol = (turns | {'init_model': 'InitFn'}).get(field, f'{field.title()}Fn')
   call = getattr(record, protocol).__call__
   documented = list(inspect.signature(call).parameters)[1:]
   default = getattr(Scheme(), field)

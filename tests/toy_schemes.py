@@ -110,6 +110,28 @@ def forgetful():
   return Scheme(init=init, prepare=prepare, logits=logits)
 
 
+def convolved():
+  """A short convolution within each document: how much a key weighs depends on three tokens."""
+
+  def prepare(params, x, pos, last, starts):
+    y = jnp.einsum('btm,mh->bth', x.real.astype(jnp.float32), params['w'])
+    state = jnp.zeros((y.shape[0], 2, y.shape[2])) if last is None else last['near']
+    stream = jnp.concatenate([state[:, ::-1], y], axis=1)
+    starts = starts[..., None]
+    after_start = jnp.pad(starts[:, :-1], ((0, 0), (1, 0), (0, 0)))
+    first = jnp.where(starts, 0, stream[:, 1:-1])
+    second = jnp.where(starts | after_start, 0, stream[:, :-2])
+    return params, {'weight': y + 2 * first - 3 * second, 'near': jnp.stack([y, first], axis=2)}
+
+  def logits(params, logits, q, k, q_at, k_at):
+    return logits + jnp.moveaxis(k_at['weight'], -1, 1)[:, :, None]
+
+  def init(key, dims):
+    return {'w': jax.random.normal(key, (dims.width, dims.num_heads))}
+
+  return Scheme(init=init, prepare=prepare, logits=logits, documents=True)
+
+
 def streets():
   """Two ids per token: a slope for each head and axis, on |dy| and |dx|."""
 
@@ -220,6 +242,7 @@ TOYS = {
   'counted': counted(),
   'wide': wide(),
   'forgetful': forgetful(),
+  'convolved': convolved(),
   'streets': streets(),
   'shared_table': shared_table(),
   'waves': waves(),

@@ -36,7 +36,7 @@ def run(name, case, params=None, pos=None):
 
   @jax.jit
   def attended(params, pos, q, k, v, x):
-    ready, at = scheme.prepare(params, x, pos, None)
+    ready, at = posjax.prepare(scheme, params, x, pos)
     return posjax.attend(
       q, k, v, scheme, ready, causal=True,
       q_pos=pos[:, -QUERIES:], k_pos=pos, q_order=order[-QUERIES:], k_order=order,
@@ -67,6 +67,15 @@ def distance(case, b, t, s):
 
 def clipped(case, b, t, s):
   return int(np.clip(distance(case, b, t, s), -REACH, REACH)) + REACH
+
+
+def test_a_prepared_side_may_mix_neighbouring_tokens(case):
+  params, out = run('convolved', case)
+  y = np.pad(case['x'].astype(np.float64) @ params['w'], ((0, 0), (2, 0), (0, 0)))
+  weight = y[:, 2:] + 2 * y[:, 1:-1] - 3 * y[:, :-2]
+  term = lambda b, h, t, s, q, k: q @ k / np.sqrt(6) + weight[b, s, h]
+  expected, _ = loops.attention(pairs(term, case), seen(), case['v'])
+  assert loops.error(out, expected) <= TOLERANCE
 
 
 def test_logits_may_replace_the_content(case):

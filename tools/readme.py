@@ -16,7 +16,8 @@ START, END = (
   '<!-- schemes: python tools/readme.py writes these tables -->',
   '<!-- end of schemes -->',
 )
-NUMBER = {'ids': 0, 'embed': 1, 'query': 2, 'key': 2, 'logits': 3, 'bias': 3, 'values': 4}
+NUMBER = {'ids': 0, 'embed': 1, 'query': 2, 'key': 2, 'logits': 3, 'bias': 3}
+NUMBER |= {'value': 4, 'output': 4, 'values': 4}
 
 
 # Each scheme stands under the first place that it uses.
@@ -24,7 +25,7 @@ GROUPS = {
   'Ids': ('ids',),
   'Embeddings': ('embed',),
   'Queries and keys': ('query', 'key'),
-  'Logits, and values': ('logits', 'values'),
+  'Logits, and values': ('logits', 'value', 'output', 'values'),
   'A bias by distance alone': ('bias',),
   'No place at all': (None,),
 }

@@ -8,6 +8,7 @@ implementations, which give the same numbers.
   parameters   whether parameters are those that the scheme would make for these heads
   padding      tokens that nothing sees, which count as zero
   places       places 3 and 4 of a scheme, for some queries and some keys
+  values       what place 4 does to values before they are summed, and to the sum
   masks        which pairs of tokens may attend, and the dropout mask
   softmax      one step of the online softmax
   distances    a scheme's bias, computed once for each distance

@@ -29,22 +29,35 @@ def attend(scheme: Scheme, rules: Rules, x: Operands) -> Inexact[Array, 'B T H E
   """
   in_tiles = functools.partial(engine.attend, scheme, rules, x)
   q, k, v = x.q.positioned, x.k.positioned, x.v
-  if x.mask is not None or x.sinks is not None or refusal(scheme, q, k, v, rules):
+  if refusal(scheme, q, k, v, rules, mask=x.mask, sinks=x.sinks, bias=x.bias):
     return in_tiles()
   by_cudnn = lambda: by_index(q, k, v, rules, 'cudnn')
   fits = _by_index_alone(x.q, x.k, rules) & _are_moderate(q, k, rules)
   return lax.cond(fits, by_cudnn, lambda: in_tiles().astype(v.dtype))
 
 
-def refusal(scheme: Scheme, q: Array, k: Array, v: Array, rules: Rules) -> str | None:
+def refusal(
+  scheme: Scheme,
+  q: Array,
+  k: Array,
+  v: Array,
+  rules: Rules,
+  *,
+  mask: Array | None = None,
+  sinks: Array | None = None,
+  bias: Array | None = None,
+) -> str | None:
   """Why cuDNN cannot do it, or None.
 
   Args:
     scheme: any scheme.
     q: queries after place 2.
     k: keys after place 2.
-    v: values.
+    v: values after `value`.
     rules: of the attention.
+    mask: as in `attend`.
+    sinks: as in `attend`.
+    bias: as in `attend`.
 
   Example:
     >>> x = jnp.ones((1, 4, 2, 8))
@@ -52,7 +65,8 @@ def refusal(scheme: Scheme, q: Array, k: Array, v: Array, rules: Rules) -> str |
     'there is no NVIDIA GPU'
   """
   places = [name for name in ('logits', 'bias', 'values') if declares(scheme, name)]
-  width = q.shape[-1]
+  width, given = q.shape[-1], {'mask': mask, 'sinks': sinks, 'bias': bias}
+  arrays = [name for name, array in given.items() if array is not None]
   whys = {
     'there is no NVIDIA GPU': jax.default_backend() != 'gpu' or not _is_nvidia(),
     f'the scheme has {" and ".join(places)}': bool(places),
@@ -60,7 +74,11 @@ def refusal(scheme: Scheme, q: Array, k: Array, v: Array, rules: Rules) -> str |
     'it takes heads of one width, up to 128, a multiple of 8': (
       width > 128 or width % 8 > 0 or v.shape[-1] != width
     ),
+    f'the call has {" and ".join(arrays)}': bool(arrays),
     'it knows no logit cap': rules.logit_cap is not None,
+    'it knows no window that shows tokens after a query': (
+      rules.window is not None and not _is_causal(rules)
+    ),
     'its dropout would depend on the device': rules.dropout_rate > 0,
   }
   return next((why for why, refused in whys.items() if refused), None)
@@ -86,17 +104,21 @@ def by_index(
     q: queries after place 2.
     k: keys after place 2.
     v: values.
-    rules: of the attention, without a cap.
+    rules: of the attention, without a cap; where there is a window, nothing after a query is seen.
     implementation: of jax.nn: 'cudnn' or 'xla'.
   """
   window = None
-  if rules.window is not None:
-    back = rules.window - 1
-    window = (back, 0 if rules.causal else back)
+  if rules.window is not None and rules.window.before is not None:
+    window = (rules.window.before, 0)
   return jax.nn.dot_product_attention(
-    q, k, v, scale=rules.scale, is_causal=rules.causal, local_window_size=window,
+    q, k, v, scale=rules.scale, is_causal=_is_causal(rules), local_window_size=window,
     implementation=implementation,
   )  # fmt: skip
+
+
+def _is_causal(rules: Rules) -> bool:
+  """Whether no query sees what comes after it; a window that ends at the query says so, too."""
+  return rules.causal or (rules.window is not None and rules.window.after == 0)
 
 
 def _are_moderate(q: Array, k: Array, rules: Rules) -> Bool[Array, '']:

@@ -32,11 +32,12 @@ def attend_and_weigh(
   allowed = masks.visible(q, k, rules, x.mask)
   by_distance = places.bias(scheme.bias, params, q.pos, k.pos) if scheme.bias else None  # place 3
   logits = places.content(q, k, rules)
-  logits = places.final_logits(scheme, params, logits, q, k, rules, allowed, by_distance)  # place 3
+  biases = by_distance, x.bias
+  logits = places.final_logits(scheme, params, logits, q, k, rules, allowed, *biases)  # place 3
   weights = jnp.where(allowed, _softmax(logits, x.sinks), 0)
   left = weights
   if rules.dropout_rate:
-    rows = masks.dropout_rows(*logits.shape[:2])
+    rows = masks.dropout_rows(logits.shape[0], logits.shape[1], rules)
     left = weights * masks.dropout_mask(x.dropout_key, rules.dropout_rate, rows, q.index, k.index)
   return places.output(scheme, params, left, x.v, q, k), weights  # place 4
 

@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Inexact, Int, Num
 
-from posjax.attention import cudnn, dense, distances, inputs, padding
+from posjax.attention import cudnn, dense, distances, inputs, padding, values
 from posjax.attention.blockwise import engine
 from posjax.attention.inputs import Operands, Rules
 from posjax.attention.pallas import fused
@@ -36,13 +36,15 @@ def attend(
   q_segments: Int[Array, '...'] | None = None,
   k_segments: Int[Array, '...'] | None = None,
   mask: Bool[Array, '...'] | None = None,
+  bias: Float[Array, '...'] | None = None,
   causal: bool = False,
-  window: int | None = None,
+  window: int | tuple[int | None, int | None] | None = None,
   logit_cap: float | None = None,
   sinks: Float[Array, ' H'] | None = None,
   scale: float | None = None,
   dropout_rate: float = 0.0,
   dropout_key: PRNGKey | None = None,
+  broadcast_dropout: bool = False,
   implementation: str | None = None,
   return_weights: bool = False,
 ) -> Any:  # not a union: type checkers would ask which of the two at every call
@@ -51,9 +53,9 @@ def attend(
   Places 0 and 1 act before q, k and v exist: the model calls `scheme.ids` and `scheme.embed`. For a
   scheme that has no other place, as `sinusoidal`, this is attention without positions.
 
-  softmax(cap(logits(scale * query(q) . key(k)) + bias)) v + values, in float32: `query`, `key`,
-  `logits`, `bias` and `values` are the scheme's. A logit of -inf hides its pair, whatever the cap;
-  all finite logits keep their order.
+  output(softmax(cap(logits(scale * query(q) . key(k)) + scheme.bias) + bias) value(v)) + values, in
+  float32: `query`, `key`, `logits`, `value`, `output` and `values` are the scheme's, too. A logit
+  of -inf hides its pair, whatever the cap; all finite logits keep their order.
 
   Arrays are those of JAX or NumPy. Ids, orders and segments may lack the batch axes: they then hold
   for every row. Where an axis of the batch, of queries or of keys has no entries, the result is
@@ -62,9 +64,9 @@ def attend(
   Args:
     q: queries, real or complex numbers of 16 bits or more, as are keys and values.
     k: keys; K heads, each shared by H / K consecutive query heads.
-    v: values. Keys and values of segment 0, and those that `mask` hides from every query, count as
-      zero, whatever they hold. A NaN in any other token may spread to queries that do not see it,
-      because of causality, the window or another segment.
+    v: values, of any width E. Keys and values of segment 0, and those that `mask` hides from every
+      query, count as zero, whatever they hold. A NaN in any other token may spread to queries that
+      do not see it, because of causality, the window or another segment.
     scheme: a `Scheme`, or a line for `posjax.get`; `Scheme()` is attention without positions.
     params: the scheme's parameters, as from `posjax.init` or its `prepare`, with the names, shapes
       and kinds of numbers that these give for the heads of q and k.
@@ -79,15 +81,22 @@ def attend(
       which sees nothing and is not seen.
     k_segments: the same for the keys.
     mask: [*B, H, T, S] or [T, S], where each axis may be 1 instead; True may attend.
+    bias: what is added to the logits as it is, unscaled, after all that the scheme adds and after
+      the cap: what is far below zero then hides its pair under a cap, too. It must broadcast to
+      [*B, H, T, S], and have the last two axes. It has a gradient, of its own shape. -inf hides a
+      pair, but not what the key and the value hold, where that is NaN: `mask` does.
     causal: whether a query sees only keys whose order is not above its own.
-    window: how many tokens back a query sees, itself included; and, unless causal, forward.
-    logit_cap: bounds what enters the softmax: cap * tanh(logits / cap).
+    window: how many tokens back a query sees, itself included; and, unless causal, forward. Or a
+      pair (left, right): how many tokens before and how many after itself it sees, each None for
+      all of them; w is (w - 1, w - 1). Where `causal` is set, right is 0 or None.
+    logit_cap: bounds the logits: cap * tanh(logits / cap).
     sinks: one logit per head that takes its share of the softmax and gives no value.
     scale: factor of q . k; by default 1/sqrt(D) of the incoming width. What a scheme adds to it
       at `logits` (`shaw`), or puts in its place (`xpos`), has a factor of its own. 'dense' alone
       takes one that is traced; all other numbers must be known when `attend` is traced.
     dropout_rate: share of the weights that are dropped, in [0, 1).
     dropout_key: random key; dropout needs one.
+    broadcast_dropout: whether all rows and heads drop the weights of the same pairs, as in Flax.
     implementation: how to compute it; the numbers are the same. 'dense': all logits at once.
       'blockwise': in tiles, on any device, with memory linear in the length. 'pallas': in fused
       kernels, on TPUs and Hopper GPUs; 'cudnn': by cuDNN. These two compute in tiles where they
@@ -97,9 +106,9 @@ def attend(
       'dense' has them.
 
   Returns:
-    [*B, T, H, E], in the dtype of `v`. With `return_weights`, this and the weights, float32
-    [*B, H, T, S], before any dropout; a hidden pair has the weight 0. What place 4 adds to the
-    output is not in them.
+    [*B, T, H, E], in the dtype of `v`; of another width where the scheme widens values.
+    With `return_weights`, this and the weights, float32 [*B, H, T, S], before any dropout; a hidden
+    pair has the weight 0. What place 4 adds to the output is not in them.
 
   Raises:
     ValueError: if shapes or parameters do not fit, a number is out of its range, an argument lacks
@@ -115,10 +124,11 @@ def attend(
     (1, 3, 2, 4)
   """
   scheme = inputs.read_scheme(scheme)
-  q, k, v, q_pos, k_pos, q_order, k_order, q_segments, k_segments, mask, sinks = inputs.arrays(
+  q, k, v, q_pos, k_pos, q_order, k_order, q_segments, k_segments = inputs.arrays(
     q=q, k=k, v=v, q_pos=q_pos, k_pos=k_pos, q_order=q_order, k_order=k_order,
-    q_segments=q_segments, k_segments=k_segments, mask=mask, sinks=sinks,
+    q_segments=q_segments, k_segments=k_segments,
   )  # fmt: skip
+  mask, bias, sinks = inputs.arrays(mask=mask, bias=bias, sinks=sinks)
   inputs.check_present(q=q, k=k, v=v, q_pos=q_pos, k_pos=k_pos)
   inputs.check_layout(q, k, q_pos, k_pos, scheme.axes)
   inputs.check_heads(q, k, v)
@@ -126,7 +136,8 @@ def attend(
   if not isinstance(params, Trusted):
     params = Trusted(check_call(scheme, params, q, k, q_pos, k_pos, q_at, k_at))
   params, zero_padding = params
-  rules = inputs.make_rules(q, scale, causal, window, logit_cap, dropout_rate, dropout_key)
+  dropout = dropout_rate, dropout_key, broadcast_dropout
+  rules = inputs.make_rules(q, scale, causal, window, logit_cap, *dropout)
   if rules.causal or rules.window is not None:
     inputs.check_order(scheme, q, q_pos, k_pos, q_order, k_order)
     orders = {'q_pos': q_pos, 'k_pos': k_pos}
@@ -137,22 +148,25 @@ def attend(
     check_key('dropout_key', dropout_key)
   compute = _implementation(implementation, rules, q, k, return_weights)
   mask = None if mask is None else inputs.make_mask(mask, q, k)
+  bias = None if bias is None else inputs.make_bias(bias, q, k)
   q_shown, k_shown = padding.shown(mask)
   q_rest, k_rest = (q_pos, q_at, q_order, q_segments), (k_pos, k_at, k_order, k_segments)
   q_side = inputs.make_side('q', q, scheme, scheme.query, params, *q_rest, q_shown)
   k_side = inputs.make_side('k', k, scheme, scheme.key, params, *k_rest, k_shown, zero_padding)
   distances.check_known(scheme, q_side, k_side)
   if 0 in (*q.shape, *v.shape):  # no numbers to compute, or no key to see
-    out = jnp.zeros((*q.shape[:-1], v.shape[-1]), v.dtype)
+    width = values.width(scheme, params, v, q_side, k_side)
+    out = jnp.zeros((*q.shape[:-1], width), v.dtype)
     return (out, jnp.zeros(_pairs(q, k), jnp.float32)) if return_weights else out
   flat_v = v.reshape(k_side.raw.shape[:-1] + v.shape[-1:])
   padded = q_segments is not None or mask is not None
   if padded and (mask is not None or not zero_padding):
     flat_v = padding.blanked(flat_v, k_side.segments)
-  x = Operands(params, q_side, k_side, flat_v, mask, sinks, dropout_key)
+  x = Operands(params, q_side, k_side, flat_v, mask, sinks, dropout_key, bias)
+  compute = values.turning(compute, scheme)
   out, weights = compute(scheme, rules, x) if return_weights else (compute(scheme, rules, x), None)
   out = padding.blanked(out, q_side.segments) if padded else out
-  out = out.reshape(*q.shape[:-1], v.shape[-1]).astype(v.dtype)
+  out = out.reshape(*q.shape[:-1], out.shape[-1]).astype(v.dtype)
   return out if weights is None else (out, weights.reshape(_pairs(q, k)))
 
 

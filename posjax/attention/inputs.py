@@ -13,12 +13,12 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Inexact, Int, Num
 
-from posjax.arguments import Positive, Share, Size, read, shown
+from posjax.arguments import Positive, Share, Size, Whole, describe, read, shown
 from posjax.attention import padding
 from posjax.expression import get
 from posjax.scheme import At, Ids, Params, PRNGKey, Scheme, declares
 
-_WINDOW, _LOGIT_CAP = Size | None, Positive | None
+_LOGIT_CAP, _WINDOW_END = Positive | None, Whole | None
 
 
 class Side(NamedTuple):
@@ -63,6 +63,7 @@ class Operands(NamedTuple):
     mask: True where a pair may attend; None where nothing but the rules says so.
     sinks: a logit for each head that takes its share of the softmax.
     dropout_key: random key, needed where the rules have a dropout rate.
+    bias: the caller's addition to the logits. Each axis is 1 where it is the same along it.
   """
 
   params: Params
@@ -72,6 +73,19 @@ class Operands(NamedTuple):
   mask: Bool[Array, 'b h T S'] | None = None
   sinks: Float[Array, ' H'] | None = None
   dropout_key: PRNGKey | None = None
+  bias: Float[Array, 'b h t s'] | None = None
+
+
+class Window(NamedTuple):
+  """How far each query sees. One of the two ends, at least, is a number.
+
+  Attributes:
+    before: how many tokens before itself a query sees; None: all of them.
+    after: how many tokens after itself it sees; None: all of them that causality lets it see.
+  """
+
+  before: int | None
+  after: int | None
 
 
 class Rules(NamedTuple):
@@ -79,9 +93,10 @@ class Rules(NamedTuple):
 
   scale: float
   causal: bool
-  window: int | None
+  window: Window | None
   logit_cap: float | None
   dropout_rate: float
+  broadcast_dropout: bool = False
 
 
 def read_scheme(scheme: Scheme | str) -> Scheme:
@@ -235,7 +250,9 @@ def check_known_order(**orders: Array | None) -> None:
       raise ValueError(f'{name} must be numbers that have an order, but got NaN.')
 
 
-def make_rules(q, scale, causal, window, logit_cap, dropout_rate, dropout_key) -> Rules:
+def make_rules(
+  q, scale, causal, window, logit_cap, dropout_rate, dropout_key, broadcast_dropout=False
+) -> Rules:
   """Checks the plain arguments, and fills in the default scale.
 
   Raises:
@@ -243,8 +260,7 @@ def make_rules(q, scale, causal, window, logit_cap, dropout_rate, dropout_key) -
     TypeError: if one is of another type.
   """
   causal = read(causal, bool, 'causal')
-  if window is not None:
-    window = read(window, _WINDOW, 'The window')
+  window = read_window(window, causal)
   if logit_cap is not None:
     logit_cap = read(logit_cap, _LOGIT_CAP, 'The logit cap')
   dropout_rate = read(dropout_rate, Share, 'The dropout rate')
@@ -252,7 +268,56 @@ def make_rules(q, scale, causal, window, logit_cap, dropout_rate, dropout_key) -
     raise ValueError(f'A dropout rate of {dropout_rate} needs a dropout_key, but got none.')
   scale = q.shape[-1] ** -0.5 if scale is None else _scale(scale)
   rate = dropout_rate if dropout_key is not None else 0.0
-  return Rules(scale, causal, window, logit_cap, rate)
+  broadcast_dropout = read(broadcast_dropout, bool, 'broadcast_dropout')
+  return Rules(scale, causal, window, logit_cap, rate, broadcast_dropout)
+
+
+def read_window(window: Any, causal: bool) -> Window | None:
+  """The window as its two ends; None where it leaves out no pair that causality does not leave out.
+
+  Args:
+    window: w, which is (w - 1, w - 1); or a pair of the numbers of tokens before and after a query
+      that it sees, each None for all; or None. See `attend`.
+    causal: whether a query sees no token after itself anyway.
+
+  Raises:
+    ValueError: if a number is out of its range, there are not two of them, or a causal window
+      reaches to the right.
+    TypeError: if it is of another type.
+
+  Example:
+    >>> read_window(4, causal=False), read_window((3, None), causal=True)
+    (Window(before=3, after=3), Window(before=3, after=None))
+  """
+  if window is None:
+    return None
+  if not isinstance(window, (tuple, list)):
+    back = _window_size(window) - 1
+    return Window(back, None if causal else back)
+  if len(window) != 2:
+    raise ValueError(f'A window of two ends must be (left, right), but got {shown(window)}.')
+  left, right = window
+  left = None if left is None else read(left, _WINDOW_END, 'left of the window')
+  right = None if right is None else read(right, _WINDOW_END, 'right of the window')
+  if causal and right:
+    raise ValueError(
+      'A causal query sees no token after itself, so right of the window must be 0 or None, but '
+      f'got {right}.'
+    )
+  right = None if causal else right
+  return None if left is None and right is None else Window(left, right)
+
+
+def _window_size(window: Any) -> int:
+  try:
+    return read(window, Size, 'The window')
+  except (TypeError, ValueError) as error:
+    if isinstance(window, jax.core.Tracer):
+      raise
+    raise type(error)(
+      f'The window must be {describe(Size)}, a pair (left, right), or None, but got '
+      f'{shown(window)}.'
+    ) from None
 
 
 def _scale(scale: Any) -> Any:
@@ -366,6 +431,29 @@ def make_mask(given: Bool[Array, '...'], q: Array, k: Array) -> Bool[Array, 'b h
   own = shape[:-3] if math.prod(shape[:-3]) == 1 else leading
   given = jnp.broadcast_to(given.reshape(shape), (*own, shape[-3], queries, keys))
   return given.reshape(math.prod(own), shape[-3], queries, keys)
+
+
+def make_bias(given: Float[Array, '...'], q: Array, k: Array) -> Float[Array, 'b h t s']:
+  """A bias that broadcasts to [*B, H, T, S], as [b, h, t, s], in which axes may be 1.
+
+  Raises:
+    ValueError: if it does not broadcast, or has not the axes of queries and keys.
+    TypeError: if it does not hold real numbers of 16 bits or more.
+  """
+  if not jnp.issubdtype(given.dtype, jnp.floating) or given.dtype.itemsize < 2:
+    hint = '; pairs are hidden by mask' if given.dtype == jnp.bool_ else ''
+    raise TypeError(f'bias must be float16, bfloat16 or wider, but got {given.dtype}{hint}.')
+  leading, whole = q.shape[:-3], (*q.shape[:-3], q.shape[-2], q.shape[-3], k.shape[-3])
+  shape = (1,) * (len(whole) - given.ndim) + given.shape
+  fits = given.ndim > 1 and len(shape) == len(whole)
+  if not fits or any(n not in (1, m) for n, m in zip(shape, whole, strict=True)):
+    raise ValueError(
+      f'bias must have the axes of queries and keys, {whole[-2:]}, and broadcast to {whole}, but '
+      f'got {given.shape}.'
+    )
+  own = shape[:-3] if math.prod(shape[:-3]) == 1 else leading
+  given = jnp.broadcast_to(given.reshape(shape), (*own, *shape[-3:]))
+  return given.reshape(math.prod(own), *shape[-3:])
 
 
 def _tokens(name: str, ids: Array, leading: tuple[int, ...], length: int, axes: int) -> Array:

@@ -41,15 +41,18 @@ def within_reach(q_order: Array, k_order: Array, rules: Rules, allowed: Array) -
   """
   if rules.causal:
     allowed = allowed & (q_order >= k_order)
-  if rules.window is not None:
-    allowed = allowed & is_below(q_order, k_order, rules.window)
-    if not rules.causal:
-      allowed = allowed & is_below(k_order, q_order, rules.window)
+  before, after = rules.window or (None, None)
+  if before is not None:
+    allowed = allowed & is_below(q_order, k_order, before + 1)
+  if after is not None:
+    allowed = allowed & is_below(k_order, q_order, after + 1)
   return allowed
 
 
-def dropout_rows(batch: int, heads: int) -> UInt32[Array, 'B H']:
-  """A number for each head of each row of the batch, for `dropout_mask`."""
+def dropout_rows(batch: int, heads: int, rules: Rules) -> UInt32[Array, 'B H']:
+  """A number for each head of each row of the batch, for `dropout_mask`; equal ones drop alike."""
+  if rules.broadcast_dropout:
+    return jnp.zeros((batch, heads), jnp.uint32)
   return jnp.arange(batch * heads, dtype=jnp.uint32).reshape(batch, heads)
 
 

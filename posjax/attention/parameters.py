@@ -19,7 +19,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
-from posjax.scheme import At, Dims, Ids, Params, Scheme, declares, init
+from posjax.scheme import At, Dims, Ids, Params, Scheme, declares, init, prepare
 
 _MOST = 4096  # combinations that are remembered; beyond it, all are forgotten
 _FITTING: dict[Any, bool] = {}  # combination -> whether one of its arrays is NumPy's
@@ -140,8 +140,7 @@ def check_call(
     return _compared(_Call(scheme, *heads), {'params': params})
   if prepares and (q_at is None or k_at is None):
     raise ValueError(
-      'The scheme prepares its sides, so q_at and k_at must be given: '
-      'params, at = scheme.prepare(params, x, pos, None).'
+      f'The scheme prepares its sides, so q_at and k_at must be given: {_preparing(scheme)}.'
     )
   trees, sides = {'params': params}, []
   for name, at, x, pos in (('q_at', q_at, q, q_pos), ('k_at', k_at, k, k_pos)):
@@ -151,6 +150,13 @@ def check_call(
       trees[name] = _of_one_token(name, at, x)
   dtype = jnp.complex64 if jnp.iscomplexobj(q) else jnp.float32
   return _compared(_Call(scheme, *heads, sides=tuple(sides), dtype=dtype), trees)
+
+
+def _preparing(scheme: Scheme) -> str:
+  """The call that prepares a side, for messages."""
+  if scheme.documents:
+    return 'params, at = posjax.prepare(scheme, params, x, pos, segments=segments)'
+  return 'params, at = scheme.prepare(params, x, pos, None)'
 
 
 def _of_one_token(name: str, at: At, x: Array) -> At:
@@ -322,7 +328,7 @@ def _made(call: _Call, width: int, vocab: int) -> dict[str, Any] | None:
     x = jnp.zeros((1, 1, width), call.dtype)
     prepared = params
     for name, axes, dtype in call.sides:
-      prepared, at = call.scheme.prepare(params, x, jnp.zeros((1, 1, *axes), dtype), None)
+      prepared, at = prepare(call.scheme, params, x, jnp.zeros((1, 1, *axes), dtype))
       trees[name] = jax.tree.map(lambda leaf: leaf[0, 0], at)
     return {'params': prepared} | trees
 
@@ -362,7 +368,7 @@ def _other_names(call: _Call, made: dict[str, Any], given: dict[str, Any]) -> st
   if not given:
     return f'The scheme has parameters, {source}, but params hold none.'
   if call.sides and declares(call.scheme, 'prepare'):
-    source = 'params, at = scheme.prepare(params, x, pos, None)'
+    source = _preparing(call.scheme)
   missing, unknown = sorted(made.keys() - given.keys()), sorted(given.keys() - made.keys())
   found = [f'{", ".join(missing)} missing'] if missing else []
   found += [f'{", ".join(unknown)}, which the scheme does not make'] if unknown else []

@@ -31,8 +31,9 @@ def final_logits(
   rules: Rules,
   allowed: Bool[Array, 'b h T S'],
   by_distance: Float[Array, 'bias_b bias_h T S'] | None = None,
+  given: Float[Array, 'given_b given_h t s'] | None = None,
 ) -> Float[Array, 'B H T S']:
-  """Place 3, the logit cap and the mask: the logits that enter the softmax.
+  """Place 3, the logit cap, the caller's bias and the mask: the logits that enter the softmax.
 
   Args:
     scheme: any scheme.
@@ -43,10 +44,11 @@ def final_logits(
     rules: the logit cap.
     allowed: which pairs may attend, see `masks.visible`.
     by_distance: the scheme's bias, see `bias`; None where it has none.
+    given: the caller's bias, which broadcasts over the pairs; None where there is none.
 
   Returns:
-    The logits, and -inf for pairs that may not attend. The scheme may add -inf, too: that pair
-    may not attend either, whatever the cap.
+    The logits, and -inf for pairs that may not attend. The scheme and the caller may add -inf,
+    too: that pair may not attend either, whatever the cap.
 
   Raises:
     ValueError: if the logits are complex after place 3.
@@ -63,6 +65,8 @@ def final_logits(
     allowed = allowed & (logits != -jnp.inf)
     logits = jnp.where(allowed, logits, 0)  # a table may give NaN to other pairs
     logits = rules.logit_cap * jnp.tanh(logits / rules.logit_cap)
+  if given is not None:
+    logits = logits + given
   return jnp.where(allowed, logits, -jnp.inf)
 
 

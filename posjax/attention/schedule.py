@@ -42,10 +42,13 @@ def visible_tiles(
   )
   if rules.causal:
     some, whole = some & (q_last >= k_first), whole & (q_first >= k_last)
-  if rules.window is not None:
-    near = lambda one, other: is_below(one, other, rules.window)
-    some = some & near(q_first, k_last) & near(k_first, q_last)
-    whole = whole & near(q_last, k_first) & near(k_last, q_first)
+  before, after = rules.window or (None, None)
+  if before is not None:
+    some = some & is_below(q_first, k_last, before + 1)
+    whole = whole & is_below(q_last, k_first, before + 1)
+  if after is not None:
+    some = some & is_below(k_first, q_last, after + 1)
+    whole = whole & is_below(k_last, q_first, after + 1)
   return some, whole
 
 

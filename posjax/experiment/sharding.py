@@ -1,8 +1,9 @@
 """Where arrays live: a mesh of devices, and a rule for each parameter.
 
 Data parallelism over `data`, parameters spread over `fsdp`, heads and hidden units over `tensor`.
-Rules are patterns over parameter names; what no rule names is replicated. XLA inserts the
-communication (jax.jit with NamedSharding: what pjit became).
+A weight whose layer names its axes (`posjax.nnx.Attention(sharding=...)`) is cut along these; for
+others, rules are patterns over parameter names, and what no rule names is replicated. XLA inserts
+the communication (jax.jit with NamedSharding: what pjit became).
 """
 
 import math
@@ -12,6 +13,7 @@ from typing import Any
 
 import jax
 import numpy as np
+from flax import nnx
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 
 from posjax.experiment.checks import Count
@@ -59,9 +61,13 @@ def of_state(state: Any, mesh: Mesh) -> Any:
   """
 
   def one(path, leaf):
-    return NamedSharding(mesh, _spec(jax.tree_util.keystr(path), leaf.shape, mesh))
+    name = jax.tree_util.keystr(path)
+    if not isinstance(leaf, nnx.Variable):
+      return NamedSharding(mesh, _spec(name, leaf.shape, mesh))
+    return leaf.replace(NamedSharding(mesh, _spec(name, leaf.shape, mesh, _names(leaf))))
 
-  return jax.tree_util.tree_map_with_path(one, state)
+  is_leaf = lambda leaf: isinstance(leaf, nnx.Variable) and hasattr(leaf, 'shape')
+  return jax.tree_util.tree_map_with_path(one, state, is_leaf=is_leaf)
 
 
 def put_state(make: Callable[[], Any], mesh: Mesh) -> Any:
@@ -107,13 +113,34 @@ def _parts(mesh: Mesh) -> int:
   return math.lcm(mesh.shape['data'] * mesh.shape['fsdp'], jax.process_count())
 
 
-def _spec(name: str, shape: tuple[int, ...], mesh: Mesh) -> PartitionSpec:
-  for pattern, axes in _RULES:
+def _names(variable: nnx.Variable) -> tuple[Any, ...] | None:
+  """The names of the axes that a layer gave to its weight; None where it gave none."""
+  names = variable.get_metadata().get('out_sharding')
+  return None if names is None else tuple(names)
+
+
+def _parts_of(name: str, axis: str | tuple[str, ...] | None, mesh: Mesh) -> int:
+  """The number of devices over which an axis of an array is cut.
+
+  Raises:
+    ValueError: if the mesh has no such axis.
+  """
+  names = (axis,) if isinstance(axis, str) else axis or ()
+  for each in names:
+    if each not in mesh.shape:
+      raise ValueError(f'{name} must name axes of the mesh, {tuple(mesh.shape)}, but got {each!r}.')
+  return math.prod(mesh.shape[each] for each in names)
+
+
+def _spec(
+  name: str, shape: tuple[int, ...], mesh: Mesh, names: tuple[Any, ...] | None = None
+) -> PartitionSpec:
+  rules = _RULES if names is None else (('', names),)
+  for pattern, axes in rules:
     if re.search(pattern, name) and len(shape) >= len(axes):
       axes = (None,) * (len(shape) - len(axes)) + axes
       for size, axis in zip(shape, axes, strict=True):
-        names = (axis,) if isinstance(axis, str) else axis or ()
-        parts = math.prod(mesh.shape[name] for name in names)
+        parts = _parts_of(name, axis, mesh)
         if size % parts:
           raise ValueError(
             f'{name} has shape {shape}, of which {size} cannot be divided over {parts} devices of '

@@ -136,6 +136,16 @@ def check_weights(
   for name, init in {'kernel_init': kernel_init, 'bias_init': bias_init}.items():
     if not callable(init):
       raise TypeError(f'{name} must be an initializer, but got {shown(init)}.')
+  check_sharding(sharding)
+
+
+def check_sharding(sharding: Any) -> None:
+  """Refuses what is neither None nor three names of axes, along M, H and D.
+
+  Raises:
+    TypeError: if it is no tuple.
+    ValueError: if there are not three names.
+  """
   if sharding is not None and not isinstance(sharding, (tuple, list)):
     raise TypeError(f'sharding must be a tuple of three mesh axes, but got {shown(sharding)}.')
   if sharding is not None and len(sharding) != 3:
@@ -184,7 +194,7 @@ def chosen_key(rate: float, key: Any, deterministic: Any) -> Any:
   if key is None:
     raise ValueError(
       f'The layer drops weights at a rate of {rate}, so a call needs a dropout_key, or '
-      'deterministic=True to drop none, but got neither.'
+      'deterministic=True to drop none, but got neither; a stream dropout of rngs gives a key, too.'
     )
   return key
 

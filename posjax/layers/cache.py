@@ -1,8 +1,9 @@
 """A cache of keys and values that knows its positions: pure functions, prefill and decoding alike.
 
-A slot holds its token's k, v, `at` (from the scheme's `prepare`), ids, order and segment. k is held
-after place 2 or before it, as `positioned` decides; if before, place 2 acts at every call, which is
-exact because `at` lies beside k. Empty slots have segment 0, to which nothing attends.
+A slot holds its token's k, v, `at` (from the scheme's `prepare`), ids, order and segment. v is held
+after the scheme's `value`. k is held after place 2 or before it, as `positioned` decides; if
+before, place 2 acts at every call, which is exact because `at` lies beside k. Empty slots have
+segment 0, to which nothing attends.
 
 A cache that is filled at once, of the tokens that a cross-attention reads, is a `memory`.
 
@@ -18,7 +19,7 @@ import numpy as np
 from jaxtyping import Array, Inexact, Int, Num
 
 from posjax.attention.padding import blanked
-from posjax.scheme import At, Dims, Ids, Params, Scheme, declares, init
+from posjax.scheme import At, Dims, Ids, Params, Scheme, declares, init, prepare
 
 
 class Cache(NamedTuple):
@@ -26,7 +27,7 @@ class Cache(NamedTuple):
 
   Attributes:
     k: keys, after place 2, which may widen them, or before it: see `positioned`.
-    v: values.
+    v: values, after the scheme's `value`, which may widen them.
     at: what the scheme's `prepare` returned, leaves [B, C, ...]; None where it has none.
     pos: ids, [B, C] or [B, C, n].
     order: index of each token in its stream; one row where it is the same for all rows.
@@ -78,10 +79,12 @@ def empty(
   axes = scheme.axes if axes is None else axes
   heads = (batch, capacity, dims.num_kv_heads or dims.num_heads)
   pos = jnp.zeros((batch, capacity, axes) if axes > 1 else (batch, capacity), pos_dtype)
-  k, at = _empty_k_and_at(scheme, dims, jnp.zeros((*heads, dims.head_dim), dtype), pos)
+  value_dim = dims.head_dim if value_dim is None else value_dim
+  raw = (jnp.zeros((*heads, width), dtype) for width in (dims.head_dim, value_dim))
+  k, v, at = _empty_heads_and_at(scheme, dims, *raw, pos)
   return Cache(
     k=k,
-    v=jnp.zeros((*heads, dims.head_dim if value_dim is None else value_dim), dtype),
+    v=v,
     at=at,
     pos=pos,
     order=jnp.zeros((1, capacity), jnp.int32),
@@ -90,19 +93,22 @@ def empty(
   )
 
 
-def _empty_k_and_at(scheme: Scheme, dims: Dims, raw: Array, pos: Ids) -> tuple[Array, At]:
-  """Zeros in the form of the results of `positioned` and `prepare`."""
+def _empty_heads_and_at(
+  scheme: Scheme, dims: Dims, raw_k: Array, raw_v: Array, pos: Ids
+) -> tuple[Array, Array, At]:
+  """Zeros in the form of the results of `positioned`, `value` and `prepare`."""
 
-  def stored(key, x, k, pos):
-    params, at = scheme.prepare(init(scheme, key, dims), x, pos, None)
-    return positioned(scheme, params, k, at)[1], at
+  def stored(key, x, raw_k, raw_v, pos):
+    params, at = prepare(scheme, init(scheme, key, dims), x, pos)
+    return positioned(scheme, params, raw_k, at)[1], scheme.value(params, raw_v, at), at
 
-  if not (declares(scheme, 'key') or declares(scheme, 'prepare')):
-    return raw, None
+  if not any(declares(scheme, field) for field in ('key', 'value', 'prepare')):
+    return raw_k, raw_v, None
   x = jax.ShapeDtypeStruct((*pos.shape[:2], dims.width), jnp.result_type(float))
-  k, at = jax.eval_shape(stored, jax.random.key(0), x, raw, pos)
+  k, v, at = jax.eval_shape(stored, jax.random.key(0), x, raw_k, raw_v, pos)
   at = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), at)
-  return jnp.zeros(k.shape, raw.dtype), at if declares(scheme, 'prepare') else None
+  k, v = (jnp.zeros(held.shape, raw_k.dtype) for held in (k, v))
+  return k, v, at if declares(scheme, 'prepare') else None
 
 
 def memory(
@@ -138,8 +144,17 @@ def select(cache: Cache, rows: Int[Array, ' N']) -> Cache:
 
 def last(cache: Cache) -> At:
   """The `at` of the newest token, leaves [B, ...]: zeros while the cache is empty."""
+  return _newest(cache, cache.at)
+
+
+def last_segment(cache: Cache) -> Int[Array, ' B']:
+  """The document of the newest token: 0 while the cache is empty."""
+  return _newest(cache, cache.segments)
+
+
+def _newest(cache: Cache, tree: Any) -> Any:
   slot = (cache.length - 1) % cache.k.shape[1]
-  return jax.tree.map(lambda leaf: jnp.take(leaf, slot, axis=1, mode='clip'), cache.at)
+  return jax.tree.map(lambda leaf: jnp.take(leaf, slot, axis=1, mode='clip'), tree)
 
 
 def positioned(
@@ -208,7 +223,8 @@ def append(
   Args:
     cache: the tokens so far.
     k: keys of the new tokens, as from `positioned`.
-    v: values; stored, as k, in the cache's dtype. Those of padding are stored as zeros.
+    v: values, after the scheme's `value`; stored, as k, in the cache's dtype. Those of padding are
+      stored as zeros.
     at: what `prepare` returned for them, given `last(cache)`; None where the scheme has none.
     pos: their ids.
     segments: their documents; 0 is padding.

@@ -5,11 +5,11 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float, Inexact
+from jaxtyping import Array, Bool, Float, Inexact, Int
 
 from posjax.arguments import Positive, Share, Size, read
 from posjax.attention import attend
-from posjax.attention.inputs import check_order
+from posjax.attention.inputs import Window, check_order, read_window
 from posjax.attention.padding import blanked
 from posjax.attention.parameters import Trusted, check
 from posjax.layers import arguments
@@ -23,12 +23,24 @@ from posjax.layers.tokens import (
   Heads,
   Tokens,
   by_row,
+  check_array,
   check_keys,
   check_mask,
   check_tokens,
   without_padding,
 )
-from posjax.scheme import At, Dims, Ids, Params, PRNGKey, Scheme, declares, without_place_2
+from posjax.scheme import (
+  At,
+  Dims,
+  Ids,
+  Params,
+  PRNGKey,
+  Scheme,
+  declares,
+  prepare,
+  without_place_2,
+  without_value,
+)
 
 
 class Layer(NamedTuple):
@@ -38,7 +50,7 @@ class Layer(NamedTuple):
   dims: Dims
   value_dim: int
   causal: bool
-  window: int | None
+  window: Window | None
   logit_cap: float | None
   dropout_rate: float
   scale: float | None
@@ -52,7 +64,7 @@ def make(
   head_dim: int | None,
   num_kv_heads: int | None,
   causal: bool,
-  window: int | None,
+  window: int | tuple[int | None, int | None] | None,
   logit_cap: float | None,
   dropout_rate: float,
   scale: float | None,
@@ -73,7 +85,7 @@ def make(
   value_dim = _value_dim(scheme, dims, value_dim)
   arguments.check_switches(causal=causal, model_places=model_places)
   arguments.check_places(scheme, model_places)
-  window = read(window, Size | None, 'The window')
+  window = read_window(window, causal)
   logit_cap = read(logit_cap, Positive | None, 'The logit cap')
   dropout_rate = read(dropout_rate, Share, 'The dropout rate')
   scale = read(scale, float | None, 'The scale')
@@ -122,6 +134,7 @@ def call(
   past: Tokens | None = None,
   *,
   mask: Bool[Array, '...'] | None = None,
+  bias: Float[Array, '...'] | None = None,
   sinks: Float[Array, ' H'] | None = None,
   dropout_key: PRNGKey | None = None,
   return_weights: bool = False,
@@ -136,13 +149,14 @@ def call(
     keys: those that they attend to, in cross-attention; None: themselves.
     past: remembered tokens directly before the queries, see `recurrence.joined`; None: none.
     mask: as in `attend`.
+    bias: as in `attend`.
     sinks: as in `attend`.
     dropout_key: draws the dropout; None drops nothing.
     return_weights: as in `attend`.
   """
   check_input(layer, queries, keys)
   check_mask(mask)
-  rest = {'mask': mask, 'sinks': sinks, 'dropout_key': dropout_key}
+  rest = {'mask': mask, 'bias': bias, 'sinks': sinks, 'dropout_key': dropout_key}
   rest['return_weights'] = return_weights
   queries = without_padding(queries)
   keys = None if keys is None else without_padding(keys)
@@ -214,12 +228,13 @@ def attend_prepared(
   queries: Tokens,
   keys: Tokens | Cache,
   mask: Bool[Array, '...'] | None = None,
+  bias: Float[Array, '...'] | None = None,
   sinks: Float[Array, ' H'] | None = None,
   dropout_key: PRNGKey | None = None,
   return_weights: bool = False,
 ) -> Any:
   """`attend`, with the arguments of the layer, after the scheme's `prepare`."""
-  return attend(
+  attended = attend(
     heads.q,
     heads.k,
     heads.v,
@@ -234,6 +249,7 @@ def attend_prepared(
     q_segments=queries.segments,
     k_segments=keys.segments,
     mask=mask,
+    bias=bias,
     causal=layer.causal,
     window=layer.window,
     logit_cap=layer.logit_cap,
@@ -244,6 +260,18 @@ def attend_prepared(
     implementation=layer.implementation,
     return_weights=return_weights,
   )
+  _check_width(layer, attended[0] if return_weights else attended)
+  return attended
+
+
+def _check_width(layer: Layer, out: Array) -> None:
+  """Refuses a scheme that leaves the sum of the values wider, or narrower, than they came."""
+  turns = declares(layer.scheme, 'value') or declares(layer.scheme, 'output')
+  if turns and out.shape[-1] != layer.value_dim:
+    raise ValueError(
+      "The scheme's value and output must together leave a layer's values as wide as they came, "
+      f'{layer.value_dim}, but got {out.shape[-1]}.'
+    )
 
 
 def init_cache(
@@ -263,14 +291,15 @@ def init_cache(
   """
   _check_causal(layer)
   batch = read(batch, Size, 'batch')
-  capacity = layer.window if capacity is None else capacity
+  window = _ring(layer)
+  capacity = window if capacity is None else capacity
   if capacity is None:
     raise ValueError('A cache without a window needs a capacity, the tokens in all, but got none.')
   capacity = read(capacity, Size, 'capacity')
   arguments.check_dtype('dtype', dtype)
   arguments.check_ids_dtype(pos_dtype)
   arguments.check_ids_per_token(layer.scheme, axes)
-  caches.check_window(capacity, layer.window)
+  caches.check_window(capacity, window)
   return caches.empty(
     layer.scheme,
     layer.dims,
@@ -290,9 +319,20 @@ def extend(
   new: Tokens,
   cache: Cache,
   *,
+  bias: Float[Array, '...'] | None = None,
   sinks: Float[Array, ' H'] | None = None,
 ) -> tuple[Inexact[Array, 'B T H E'], Cache]:
   """Appends the tokens, each of which then looks at what came before it.
+
+  Args:
+    layer: of `make`.
+    params: the scheme's parameters.
+    project: (input of the queries, input of the keys) -> their projections.
+    new: the tokens.
+    cache: those before.
+    bias: as in `attend`, [*B, H, T, N], with a column for each token of the stream; without a
+      window, N is the cache's capacity.
+    sinks: as in `attend`.
 
   Raises:
     TypeError: if the cache is none, or an array is of another type.
@@ -314,20 +354,41 @@ def extend(
     pos=by_row('pos', new.pos, batch, tokens, axes), segments=segments, order=order
   )
   new = without_padding(new)
-  params, new = prepared(layer.scheme, params, new, caches.last(cache))
+  before = caches.last(cache), caches.last_segment(cache)
+  params, new = prepared(layer.scheme, params, new, *before)
+  dtype = heads.v.dtype
   layer, heads = _position(layer, params, heads, new)
   brought = heads.k, heads.v, new.at, new.pos, segments
   sorted_slots = 'S' in layer.scheme.whole
-  seen, stored = caches.append(cache, *brought, window=layer.window, sorted_slots=sorted_slots)
-  out = attend_prepared(layer, params, Heads(heads.q, seen.k, seen.v), new, seen, sinks=sinks)
+  window = _ring(layer)
+  seen, stored = caches.append(cache, *brought, window=window, sorted_slots=sorted_slots)
+  rest = {'bias': _bias_of_slots(bias, seen, window), 'sinks': sinks}
+  out = attend_prepared(layer, params, Heads(heads.q, seen.k, seen.v), new, seen, **rest)
   if layer.window is None:  # dynamic_update_slice clamps its index, silently
     out = jnp.where(stored.length > cache.k.shape[1], jnp.nan, out)
-  return out.astype(heads.v.dtype), stored
+  return out.astype(dtype), stored
+
+
+def _ring(layer: Layer) -> int | None:
+  """How many tokens a query of a causal layer sees, itself included; None without a window."""
+  return None if layer.window is None or layer.window.before is None else layer.window.before + 1
+
+
+def _bias_of_slots(bias: Any, seen: Cache, window: int | None) -> Any:
+  """The columns of the tokens that a cache shows; NaN for a token that the bias does not know."""
+  if bias is None:
+    return None
+  check_array('bias', bias)
+  if window is None or jnp.ndim(bias) < 1 or bias.shape[-1] == 1:  # slot n holds token n
+    return bias
+  return jnp.take(bias, seen.order[0], axis=-1, mode='fill', fill_value=jnp.nan)
 
 
 def _position(layer: Layer, params: Params, heads: Heads, new: Tokens) -> tuple[Layer, Heads]:
-  """Calls place 2 where the cache holds keys after it; the layer is then one without place 2."""
+  """Calls `value`, and place 2 where the cache holds keys after it; the layer is then without."""
   at = new.pos if new.at is None else new.at
+  heads = heads._replace(v=layer.scheme.value(params, heads.v, at))
+  layer = layer._replace(scheme=without_value(layer.scheme))
   done, k = caches.positioned(layer.scheme, params, heads.k, at)
   if not done:
     return layer, heads
@@ -367,6 +428,7 @@ def memorize(
   at = keys.pos if keys.at is None else keys.at
   order = _memory_order(layer, keys, k)
   _, k = caches.positioned(layer.scheme, params, k, at)
+  v = layer.scheme.value(params, v, at)
   segments: Any = keys.segments
   return caches.memory(k, v, keys.at, keys.pos, order, segments)
 
@@ -379,6 +441,7 @@ def read_memory(
   memory: Cache,
   *,
   mask: Bool[Array, '...'] | None = None,
+  bias: Float[Array, '...'] | None = None,
   sinks: Float[Array, ' H'] | None = None,
   return_weights: bool = False,
 ) -> Any:
@@ -391,6 +454,7 @@ def read_memory(
     queries: the tokens that attend.
     memory: of `memorize`.
     mask: as in `attend`.
+    bias: as in `attend`.
     sinks: as in `attend`.
     return_weights: as in `attend`.
 
@@ -409,8 +473,9 @@ def read_memory(
   if caches.are_positioned(layer.scheme, params, memory, layer.dims.head_dim):
     at = queries.pos if queries.at is None else queries.at
     q, layer = layer.scheme.query(params, q, at), _after_place_2(layer)
+  layer = layer._replace(scheme=without_value(layer.scheme))
   heads = Heads(q, memory.k, memory.v)
-  rest = {'mask': mask, 'sinks': sinks, 'return_weights': return_weights}
+  rest = {'mask': mask, 'bias': bias, 'sinks': sinks, 'return_weights': return_weights}
   return attend_prepared(layer, params, heads, queries, memory, **rest)
 
 
@@ -473,11 +538,21 @@ def check_past(layer: Layer, past: Tokens) -> None:
   check_tokens(past, layer.dims.width, layer.scheme.axes, PAST)
 
 
-def prepared(scheme: Scheme, params: Params, tokens: Tokens, last: At) -> tuple[Params, Tokens]:
-  """The scheme's `prepare` of these tokens, after the one whose `at` is `last`."""
+def prepared(
+  scheme: Scheme,
+  params: Params,
+  tokens: Tokens,
+  last: At,
+  last_segment: Int[Array, ' B'] | None = None,
+) -> tuple[Params, Tokens]:
+  """The scheme's `prepare` of these tokens, after the one whose `at` and document are given."""
   if not declares(scheme, 'prepare'):
     return params, tokens
   batch, length = tokens.x.shape[:2]
   pos = by_row('pos', tokens.pos, batch, length, _ids_per_token(scheme, tokens.pos))
-  params, at = scheme.prepare(params, tokens.x, pos, last)
+  segments = tokens.segments
+  if segments is not None:
+    segments = by_row('segments', segments, batch, length, 1)
+  documents = {'segments': segments, 'last_segment': last_segment}
+  params, at = prepare(scheme, params, tokens.x, pos, last, **documents)
   return params, tokens._replace(at=at)

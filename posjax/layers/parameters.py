@@ -72,6 +72,67 @@ def _constants(scheme: Scheme, field: str, dims: Dims) -> dict[str, Any] | None:
   return one if same else None
 
 
+def axes(scheme: Scheme, field: str, dims: Dims) -> dict[str, Any]:
+  """The axes of each parameter, in the form of `named`: a letter for each, M, H or D, or '.'.
+
+  An axis is M, H or D where its length changes with that size of the layer alone. What a scheme's
+  sizes do not allow to change has no letter.
+
+  Args:
+    scheme: any scheme.
+    field: 'init' or 'init_model', which makes the parameters.
+    dims: the sizes of the layer.
+
+  Example:
+    >>> import posjax
+    >>> axes(posjax.get('t5'), 'init_model', Dims(width=8, num_heads=2, head_dim=4))
+    {'table': '.H'}
+  """
+  each = tuple(_axes(part, field, dims) for part in scheme.parts or (scheme,))
+  return {str(i): part for i, part in enumerate(each)} if scheme.parts else each[0]
+
+
+def _axes(scheme: Scheme, field: str, dims: Dims) -> dict[str, str]:
+  make, key = getattr(scheme, field), jax.random.key(0)
+  shapes = lambda dims: jax.tree.map(jnp.shape, jax.eval_shape(lambda key: make(key, dims), key))
+  kv_heads = dims.num_kv_heads or dims.num_heads
+  larger = {  # twice as large, because many schemes want even sizes
+    'M': dims._replace(width=2 * dims.width),
+    'H': dims._replace(num_heads=2 * dims.num_heads, num_kv_heads=2 * kv_heads),
+    'D': dims._replace(head_dim=2 * dims.head_dim),
+  }
+  before, after = shapes(dims), {}
+  for letter, other in larger.items():
+    try:
+      after[letter] = shapes(other)
+    except ValueError:  # the scheme was made for this size
+      after[letter] = before
+
+  def letter(name, i):
+    changed = [letter for letter, shape in after.items() if shape[name][i] != before[name][i]]
+    return changed[0] if len(changed) == 1 else '.'
+
+  return {name: ''.join(letter(name, i) for i in range(len(before[name]))) for name in before}
+
+
+def names(sharding: Any, letters: str) -> tuple[Any, ...]:
+  """The names of the axes along which an array is cut; None where a letter is not of MHD."""
+  by_letter: dict[str, Any] = dict(zip('MHD', sharding, strict=True))
+  return tuple(by_letter.get(letter) for letter in letters)
+
+
+def part(tree: Any, like: Any) -> Any:
+  """The entries of nested dicts that other ones have.
+
+  Example:
+    >>> part({'0': {'a': 1, 'b': 2}, '1': {}}, {'0': {'a': None}})
+    {'0': {'a': 1}}
+  """
+  if not isinstance(like, dict):
+    return tree
+  return {name: part(tree[name], below) for name, below in like.items()}
+
+
 def shares(scheme: Scheme) -> bool:
   """Whether the scheme has parameters that all layers of a model share."""
   return any(declares(part, 'init_model') for part in scheme.parts or (scheme,))

@@ -149,11 +149,12 @@ def check_array(name: str, array: Any) -> None:
     raise TypeError(f'{name} must be an array, but got {type(array).__name__}.')
 
 
-def check_ids(name: str, pos: Any, length: int) -> None:
+def check_ids(name: str, pos: Any, length: int | None = None) -> None:
   """Raises TypeError if ids are no array, and says what they would be where there are none."""
   if pos is None:
+    count = 'T' if length is None else length
     raise TypeError(
-      f'{name} must be the ids of the tokens, but got None; jnp.arange({length}) numbers the '
+      f'{name} must be the ids of the tokens, but got None; jnp.arange({count}) numbers the '
       'tokens of each row from 0.'
     )
   check_array(name, pos)

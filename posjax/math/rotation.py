@@ -1,7 +1,7 @@
 """The rotation of pairs of dimensions, which the whole family of RoPE shares.
 
 Members of the family differ in the frequency of each pair, and in little else. The arguments that
-they have in common are described here, once:
+several of them have in common are described here, once:
 
   base         The frequencies of RoPE are base^(-2k/d), in radians per token, for the pairs
                k = 0 .. d/2 - 1 of the d dimensions that are rotated: the larger the base, the
@@ -15,6 +15,10 @@ they have in common are described here, once:
   interleaved  Which dimensions form a pair. False pairs k with k + d/2 ("split" into halves, as
                Llama); True pairs the neighbours 2k and 2k + 1 (as GPT-J). The two differ by a
                permutation of the columns of W_Q and W_K: `rope.to_split`, `rope.to_interleaved`.
+  values       Whether values turn, too, by the position of their key, and the sum of a query turns
+               back by its own: out_i = sum_j w_ij R(v_j, (p_j - p_i) f), which depends on distances
+               alone (DeepSeek-V4; GTA, Miyato et al. 2024, https://arxiv.org/abs/2310.10375). The
+               attention factor is not for them. Values may be of another width than queries.
 """
 
 from collections.abc import Callable
@@ -104,8 +108,9 @@ def rotary_scheme(
   fraction: float = 1.0,
   interleaved: bool = False,
   attention_factor: float = 1.0,
+  values: bool = False,
 ) -> Scheme:
-  """The scheme that rotates queries and keys at any frequencies.
+  """The scheme that rotates queries and keys, and perhaps values, at any frequencies.
 
   Args:
     frequencies: a function from the number of rotated dimensions to the radians per token of each
@@ -114,6 +119,7 @@ def rotary_scheme(
     interleaved: see the top of this file.
     attention_factor: a positive number that the rotated dimensions of queries and of keys are
       multiplied by, so that their part of the logits grows by its square.
+    values: see the top of this file.
 
   Raises:
     ValueError: if the fraction is out of range or the attention factor is not positive; where
@@ -132,4 +138,12 @@ def rotary_scheme(
     angle = angles(at, frequencies(rotary_width(x.shape[-1], fraction)))
     return rotate(x, angle, interleaved, attention_factor)
 
-  return Scheme(query=rotated, key=rotated, axes=1)
+  def turned(direction: int):
+    def turn(params, x: Float[Array, 'B T H E'], at: Num[Array, 'B T']):
+      angle = angles(at, frequencies(rotary_width(x.shape[-1], fraction)))
+      return rotate(x, direction * angle, interleaved)
+
+    return turn
+
+  both = Scheme(query=rotated, key=rotated, axes=1)
+  return both._replace(value=turned(1), output=turned(-1)) if values else both

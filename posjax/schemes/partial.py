@@ -52,13 +52,17 @@ def frequencies(
 
 @checked
 def scheme(
-  share: float = 0.75, base: float = 10000.0, factor: float = 1.0, interleaved: bool = False
+  share: float = 0.75,
+  base: float = 10000.0,
+  factor: float = 1.0,
+  interleaved: bool = False,
+  values: bool = False,
 ) -> Scheme:
   """Rotary positions without the slow frequencies.
 
   Args:
     share: p, the share of the pairs that turn, in [0, 1]; 0.75 did best in the paper.
-    base, interleaved: shared by the family, see `posjax.math.rotation`.
+    base, interleaved, values: shared by the family, see `posjax.math.rotation`.
     factor: what the frequencies are divided by (position interpolation).
 
   Raises:
@@ -71,4 +75,4 @@ def scheme(
   """
   fastest = lambda width: frequencies(width, share, base, factor)
   fastest(2)  # raises now, not at first use, if an argument is wrong
-  return rotary_scheme(fastest, interleaved=interleaved)
+  return rotary_scheme(fastest, interleaved=interleaved, values=values)

@@ -71,11 +71,12 @@ def scheme(
   factor: float = 1.0,
   fraction: float = 1.0,
   interleaved: bool = False,
+  values: bool = False,
 ) -> Scheme:
   """Rotary positions.
 
   Args:
-    base, fraction, interleaved: shared by the family, see `posjax.math.rotation`.
+    base, fraction, interleaved, values: shared by the family, see `posjax.math.rotation`.
     factor: divides all frequencies (position interpolation), so that positions up to `factor` times
       the trained length are rotated no further than in training.
 
@@ -88,4 +89,5 @@ def scheme(
     ('query', 'key')
   """
   check_positive('RoPE', base=base, factor=factor)
-  return rotary_scheme(lambda width: frequencies(width, base) / factor, fraction, interleaved)
+  slowed = lambda width: frequencies(width, base) / factor
+  return rotary_scheme(slowed, fraction, interleaved, values=values)

@@ -143,6 +143,7 @@ def scheme(
   attention_factor: float | None = None,
   fraction: float = 1.0,
   interleaved: bool = False,
+  values: bool = False,
 ) -> Scheme:
   """Rotary positions that treat fast and slow pairs differently.
 
@@ -154,7 +155,7 @@ def scheme(
     truncate: whether the mixture starts and ends at whole indices.
     mscale, mscale_all_dim: see `magnitude`.
     attention_factor: what queries and keys are multiplied by, instead of the `magnitude`.
-    base, fraction, interleaved: shared by the family, see `posjax.math.rotation`.
+    base, fraction, interleaved, values: shared by the family, see `posjax.math.rotation`.
 
   Raises:
     ValueError: if an argument is out of range; where used, if the rotated width is odd.
@@ -171,4 +172,4 @@ def scheme(
   scaled(2)  # raises now, not at first use, if an argument is wrong
   if attention_factor is None:
     attention_factor = magnitude(factor, mscale, mscale_all_dim)
-  return rotary_scheme(scaled, fraction, interleaved, attention_factor)
+  return rotary_scheme(scaled, fraction, interleaved, attention_factor, values)

@@ -155,13 +155,15 @@ def problem(
 
 def kernels(compiler: Compiler, plan_of=None, rules=(0.1, True, None, None, 0.0), **shape):
   """What the four kernels of a problem use."""
-  from posjax.attention.inputs import Rules
+  from posjax.attention.inputs import Rules, read_window
   from posjax.attention.pallas import gpu as pallas_gpu
   from posjax.attention.pallas import tpu as pallas_tpu
 
   module = pallas_tpu if compiler.target == 'tpu' else pallas_gpu
   x, rows, d_out = problem(**shape)
-  plan = (plan_of or module.plan)(Rules(*rules), x)
+  given = Rules(*rules)
+  given = given._replace(window=read_window(given.window, given.causal))
+  plan = (plan_of or module.plan)(given, x)
 
   def both(x, rows, d_out):
     return module.forward(plan, x), module.backward(plan, x, rows, rows, d_out)

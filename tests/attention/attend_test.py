@@ -164,11 +164,12 @@ def seen(
   q_segments=None, k_segments=None,
 ):  # fmt: skip
   """Pair by pair, which may meet: [B, 1 or H, T, S]."""
+  left, right = window if isinstance(window, tuple) else (window and window - 1,) * 2
   found = np.ones((BATCH, 1, QUERIES, KEYS), bool)
   for b, _, t, s in np.ndindex(found.shape):
     back = int(q_order[b, t]) - int(k_order[b, s])
     allowed = back >= 0 or not causal
-    allowed = allowed and (window is None or -window < back < window)
+    allowed = allowed and (left is None or back <= left) and (right is None or -back <= right)
     if q_segments is not None:
       allowed = allowed and q_segments[b, t] == k_segments[b, s] != 0
     found[b, 0, t, s] = allowed
@@ -179,12 +180,12 @@ def expected(**options):
   return both_expected(**options)[0]
 
 
-def both_expected(scale=None, logit_cap=None, sinks=None, factors=None, **rules):
+def both_expected(scale=None, logit_cap=None, sinks=None, factors=None, bias=0.0, **rules):
   """The outputs, and the weights."""
   logits = loops.content(Q, K, scale)
   for b, h, t, s in np.ndindex(logits.shape):
     logits[b, h, t, s] -= float(SLOPES['slopes'][h]) * abs(int(Q_POS[b, t]) - int(K_POS[b, s]))
-  return loops.attention(logits, seen(**rules), V, sinks, logit_cap, factors)
+  return loops.attention(logits, seen(**rules), V, sinks, logit_cap, factors, bias)
 
 
 @pytest.mark.parametrize(
@@ -195,6 +196,9 @@ def both_expected(scale=None, logit_cap=None, sinks=None, factors=None, **rules)
     {'window': 3, **ORDERS},
     {'window': 1, **ORDERS},
     {'causal': True, 'window': 2, **ORDERS},
+    *({'window': pair, **ORDERS} for pair in ((2, 1), (0, 3), (None, 0), (1, None), (0, 0))),
+    {'causal': True, 'window': (1, 0), **ORDERS},
+    {'window': (3, 1), **ORDERS, **DOCUMENTS},
     DOCUMENTS,
     {'causal': True, **ORDERS, **DOCUMENTS},
     {'sinks': SINKS},
@@ -224,6 +228,59 @@ def test_a_mask_narrows_the_other_rules():
   mask = np.random.default_rng(1).random((QUERIES, KEYS)) < 0.7
   options = {'mask': mask, 'causal': True, **ORDERS, **DOCUMENTS}
   assert error(attend(**options), expected(**options)) <= TOLERANCE
+
+
+def test_a_window_is_the_pair_of_the_tokens_on_both_sides():
+  for causal, pair in ((False, (2, 2)), (True, (2, None)), (True, (2, 0))):
+    wide, narrow = (attend(window=w, causal=causal, **ORDERS) for w in (pair, 3))
+    np.testing.assert_array_equal(wide, narrow)
+  np.testing.assert_array_equal(attend(window=(None, None)), attend())
+
+
+BIASES_OF_ANY_SHAPE = [
+  *((*rows, QUERIES, KEYS) for rows in ((), (HEADS,), (1, 1), (BATCH, 1), (BATCH, HEADS))),
+  *((BATCH, 1, 1, KEYS), (BATCH, HEADS, QUERIES, 1), (1, KEYS)),
+]
+
+
+@pytest.mark.parametrize('shape', BIASES_OF_ANY_SHAPE)
+def test_a_bias_of_any_broadcast_shape_is_added_after_the_cap(shape):
+  bias = 3 * np.random.default_rng(1).normal(size=shape).astype(np.float32)
+  options = {'bias': bias, 'logit_cap': 0.7, 'sinks': SINKS, **DOCUMENTS}
+  assert error(attend(**options), expected(**options)) <= TOLERANCE
+
+
+def test_a_bias_has_the_gradient_of_the_logits_summed_over_what_it_is_broadcast_to():
+  rng = np.random.default_rng(1)
+  cotangent = rng.normal(size=(BATCH, QUERIES, HEADS, OUT))
+  options = {'causal': True, 'logit_cap': 2.0, 'sinks': SINKS, **ORDERS, **DOCUMENTS}
+  wide = np.repeat(V, HEADS // KV_HEADS, axis=2).astype(np.float64)
+  for shape in ((BATCH, HEADS, QUERIES, KEYS), (1, HEADS, 1, KEYS), (BATCH, 1, QUERIES, 1)):
+    bias = rng.normal(size=shape).astype(np.float32)
+    _, weights = both_expected(bias=bias, **options)
+    d_weights = np.einsum('bthe,bshe->bhts', cotangent, wide)
+    d_logits = weights * (d_weights - (weights * d_weights).sum(-1, keepdims=True))
+    summed = d_logits.sum(tuple(axis for axis in range(4) if shape[axis] == 1), keepdims=True)
+    slope = jax.grad(lambda bias: (attend(bias=bias, **options) * cotangent).sum())
+    found = slope(jnp.asarray(bias))
+    assert found.shape == shape
+    assert error(found, summed) <= 1e-5
+
+
+@pytest.mark.parametrize('cap', [None, 0.7])
+def test_a_bias_of_minus_infinity_or_far_below_zero_hides_its_pair(cap):
+  mask = np.random.default_rng(1).random((QUERIES, KEYS)) < 0.5
+  mask[1], mask[0, 0] = False, True
+  hiding = np.where(mask, 0, -np.inf).astype(np.float32)
+  out = lambda bias: attend(bias=bias, logit_cap=cap)
+  assert error(out(hiding), expected(mask=mask, logit_cap=cap)) <= TOLERANCE
+  np.testing.assert_array_equal(out(hiding)[:, 1], 0)
+  slope = jax.grad(lambda bias: jnp.square(1 + out(bias)).sum())(jnp.asarray(hiding))
+  np.testing.assert_array_equal(slope[~mask], 0)
+  assert jnp.isfinite(slope).all()
+  seeing = np.delete(np.arange(QUERIES), 1)  # where all are far below, none is hidden
+  far = out(np.maximum(hiding, -1e9))
+  assert error(far[:, seeing], expected(mask=mask, logit_cap=cap)[:, seeing]) <= TOLERANCE
 
 
 def test_order_is_the_ids_where_none_is_given():
@@ -446,6 +503,7 @@ def test_attend_drops_weights_after_the_softmax():
 
 def test_weights_are_those_of_the_softmax_before_dropout_and_zero_where_hidden(unchecked):
   options = {'causal': True, 'window': 4, **ORDERS, **DOCUMENTS, 'sinks': SINKS, 'logit_cap': 2.0}
+  options['bias'] = np.linspace(-2, 2, QUERIES * KEYS, dtype=np.float32).reshape(QUERIES, KEYS)
   dropout = {'dropout_rate': RATE, 'dropout_key': jax.random.key(3)}
   out, weights = attend(**options, **dropout, return_weights=True)
   _, shares = both_expected(**options)

@@ -57,20 +57,20 @@ class Case:
     return posjax.attend(q, k, v, self.scheme, params, implementation=implementation, **side)
 
   def answer(self, implementation, **options):
-    """The output, and the gradients of q, k, v, parameters and sinks."""
-    sinks = options.pop('sinks', None)
+    """The output, and the gradients of q, k, v, parameters, sinks and a bias."""
+    added = {name: options.pop(name, None) for name in ('sinks', 'bias')}
     arrays = {name: x for name, x in options.items() if isinstance(x, jax.Array)}
     rest = {name: x for name, x in options.items() if name not in arrays}
 
     def number(args, arrays):
-      *args, sinks = args
-      out = self.out(implementation, *args, sinks=sinks, **arrays, **rest).astype(jnp.float32)
+      *args, added = args
+      out = self.out(implementation, *args, **added, **arrays, **rest).astype(jnp.float32)
       return (out * self.cotangent).sum(), out
 
     asked = implementation, *sorted(rest.items())  # compiled once for all arrays of equal shapes
     if asked not in self.compiled:
       self.compiled[asked] = jax.jit(jax.grad(number, has_aux=True))
-    args = (self.q, self.k, self.v, self.params, sinks)
+    args = (self.q, self.k, self.v, self.params, added)
     grads, out = self.compiled[asked](args, arrays)
     return [out, *jax.tree.leaves(grads)]
 
@@ -116,6 +116,38 @@ def test_caps_and_sinks_with_their_gradients_are_the_references():
 @pytest.mark.parametrize('shape', [(21, 29), (2, 1, 21, 29), (2, 4, 21, 29), (1, 4, 21, 29)])
 def test_masks_are_the_references(shape):
   same(Case('alibi(learned=True)'), mask=jnp.asarray(DRAW.random(shape) > 0.6))
+
+
+def documents(*lengths):
+  segments = jnp.repeat(jnp.arange(1, 1 + len(lengths)), jnp.array(lengths))
+  return {'q_segments': segments[-21:], 'k_segments': segments}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize('pair', [(0, 6), (None, 2), (5, None), (100, 100)])
+def test_windows_of_two_ends_over_packed_documents_are_the_references(pair):
+  same(Case('t5(bidirectional=True)'), window=pair, **documents(12, 17))
+
+
+# A table by distance, and logits of pairs; by hand, what else a tile may compute.
+BIASED = [
+  ('t5(bidirectional=True)', (2, 1, 21, 29), {'window': (3, 1), **documents(12, 17)}),
+  ('shaw(max_distance=4)', (1, 4, 1, 29), {'causal': True, 'logit_cap': 2.0}),
+  by_hand('rope', (21, 29), {'causal': True}),
+  by_hand('none', (2, 4, 21, 1), {'logit_cap': 2.0}),
+  by_hand('cope', (4, 21, 29), {'causal': True}),
+  by_hand('transformer_xl', (2, 4, 21, 29), {}),
+  by_hand('alibi(learned=True)', (1, 1, 21, 29), {'causal': True}),
+]
+
+
+@pytest.mark.parametrize(('line', 'shape', 'options'), BIASED)
+def test_a_bias_of_the_call_and_its_gradient_are_the_references(line, shape, options):
+  bias = jnp.asarray(DRAW.normal(size=shape), jnp.float32)
+  case, options = Case(line), {'sinks': jnp.array([1.0, -2.0, 0.0, 9.0]), **options}
+  same(case, bias=bias, **options)
+  hidden = jnp.asarray(DRAW.random(shape) > 0.6).at[..., 3:5, :].set(True)
+  same(case, bias=jnp.where(hidden, -jnp.inf, bias), **options)
 
 
 def test_rows_that_see_nothing_give_zeros_and_zero_gradients():
@@ -232,6 +264,18 @@ def test_no_array_is_as_large_as_all_pairs(line):
 
   traced = jax.make_jaxpr(jax.grad(number))((case.q, case.k, case.v, case.params))
   assert largest(traced.jaxpr) < 64 * 64 * HEADS
+
+
+def test_no_array_is_larger_than_the_bias_of_the_call():
+  case = Case('rope', 64, 64, batch=(2,))
+  bias = jnp.zeros((1, 1, 64, 64))
+
+  def number(args, bias):
+    return (case.out('blockwise', *args, bias=bias, causal=True) * case.cotangent).sum()
+
+  args = case.q, case.k, case.v, case.params
+  traced = jax.make_jaxpr(jax.grad(number, (0, 1)))(args, bias)
+  assert largest(traced.jaxpr) < 2 * bias.size
 
 
 def largest(jaxpr):

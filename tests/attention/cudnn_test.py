@@ -52,7 +52,8 @@ def both(line='rope', **options):
 
 
 @pytest.mark.parametrize('options', [
-  {}, {'causal': True}, {'causal': True, 'window': 4}, {'window': 3}, {'scale': 0.7},
+  {}, {'causal': True}, {'causal': True, 'window': 4}, {'window': (3, 0)}, {'window': (None, 0)},
+  {'scale': 0.7},
 ], ids=str)  # fmt: skip
 def test_it_is_asked_for_the_same_attention(pretended, options):
   for one, other in zip(*both(**options), strict=True):
@@ -70,6 +71,9 @@ REFUSED = {
   'a cap': {'logit_cap': 3.0},
   'a mask': {'mask': jnp.tri(LENGTH, dtype=bool)},
   'sinks': {'sinks': jnp.ones(HEADS)},
+  'a bias of the call': {'bias': jnp.tri(LENGTH)},
+  'a window ahead': {'window': 3},
+  'no end on the left': {'window': (None, 2)},
   'a bias': {'line': 't5'},
   'values': {'line': 'shaw'},
   'wider heads': {'line': 'transformer_xl'},
@@ -87,6 +91,16 @@ def test_without_a_gpu_it_says_so():
   x = jnp.ones((1, 4, 2, 8))
   rules = posjax.attention.inputs.Rules(1.0, True, None, None, 0.0)
   assert cudnn.refusal(posjax.Scheme(), x, x, x, rules) == 'there is no NVIDIA GPU'
+
+
+def test_the_arrays_and_windows_that_it_cannot_take_are_named(pretended):
+  x = jnp.ones((1, 4, 2, 8))
+  rules = lambda window: posjax.attention.inputs.Rules(1.0, False, window, None, 0.0)
+  why = lambda window=None, **given: cudnn.refusal(posjax.Scheme(), x, x, x, rules(window), **given)
+  assert why() is None
+  assert why(bias=x, sinks=x) == 'the call has sinks and bias'
+  window = posjax.attention.inputs.Window(3, 1)
+  assert why(window) == 'it knows no window that shows tokens after a query'
 
 
 @pytest.mark.skipif(jax.default_backend() != 'gpu', reason='cuDNN needs an NVIDIA GPU')

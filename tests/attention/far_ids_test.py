@@ -10,7 +10,7 @@ import pytest
 import posjax
 from posjax.attention import distances, masks, schedule
 from posjax.attention.blockwise import engine
-from posjax.attention.inputs import Rules, Tokens
+from posjax.attention.inputs import Rules, Tokens, read_window
 from tests import loops
 from tests.draws import DRAW
 
@@ -21,6 +21,8 @@ RULES = [
   {'causal': True},
   {'window': 3},
   {'window': MOST},
+  {'window': (1, MOST)},
+  {'window': (None, 2)},
   {'causal': True, 'window': 2},
   {'causal': True, 'window': MOST},
 ]
@@ -28,15 +30,17 @@ RULES = [
 
 def seen(order, causal=False, window=None):
   """Pair by pair, in Python's integers."""
+  left, right = window if isinstance(window, tuple) else (window and window - 1,) * 2
   found = np.zeros((order.shape[0], 1, order.shape[1], order.shape[1]), bool)
   for b, _, t, s in np.ndindex(found.shape):
     back = int(order[b, t]) - int(order[b, s])
-    found[b, 0, t, s] = (back >= 0 or not causal) and (window is None or abs(back) < window)
+    near = (left is None or back <= left) and (right is None or -back <= right)
+    found[b, 0, t, s] = (back >= 0 or not causal) and near
   return found
 
 
 def rules(causal=False, window=None):
-  return Rules(1.0, causal, window, None, 0.0)
+  return Rules(1.0, causal, read_window(window, causal), None, 0.0)
 
 
 def normal(*shape):

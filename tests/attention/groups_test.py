@@ -51,6 +51,7 @@ def test_what_rows_and_heads_have_of_their_own_travels_with_them(monkeypatch):
     'mask': jnp.asarray(DRAW.random((4, 4, 21, 29)) > 0.3),
     'q_segments': segments[:, -21:],
     'k_segments': segments,
+    'bias': jnp.asarray(DRAW.normal(size=(4, 4, 21, 29)), jnp.float32),
     'sinks': jnp.array([1.0, -2.0, 0.0, 2.0]),
     'dropout_rate': 0.3,
     'dropout_key': jax.random.key(5),

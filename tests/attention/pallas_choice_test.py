@@ -56,6 +56,7 @@ def test_the_program_takes_the_kernel_exactly_where_ids_count_up(shuffled, monke
 REFUSED = [
   ('shaw(max_distance=4)', {}, 'the scheme has logits'),
   ('t5', {'mask': jnp.ones((21, 29), bool)}, 'there is a mask'),
+  ('t5', {'bias': jnp.ones((21, 29))}, 'the call has a bias'),
   ('t5', {'dropout_rate': 0.5, 'dropout_key': jax.random.key(0)}, 'there is dropout'),
   ('t5', {'k_pos': jnp.arange(29)[::-1]}, 'the bias is of ids that do not count up by one'),
   ('alibi', {'k_pos': 1.5 * jnp.arange(29)}, 'the bias is of ids that are not single integers'),

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from posjax.attention import distances
-from posjax.attention.inputs import Rules, Tokens
+from posjax.attention.inputs import Rules, Tokens, read_window
 from posjax.attention.pallas import ranges, table
 from tests.draws import DRAW
 
@@ -15,12 +15,13 @@ QUERIES, KEYS = 4, 2  # of a block
 def pairs(causal, window, q, k):
   """Which pairs meet, by a loop: [T, S] of one row."""
   (q_order, q_segments), (k_order, k_segments) = q, k
+  left, right = window if isinstance(window, tuple) else (window and window - 1,) * 2
   seen = np.zeros((len(q_order), len(k_order)), bool)
   for t, s in np.ndindex(seen.shape):
     back = int(q_order[t]) - int(k_order[s])
     seen[t, s] = q_segments[t] == k_segments[s] != 0
     seen[t, s] &= back >= 0 or not causal
-    seen[t, s] &= window is None or abs(back) < window
+    seen[t, s] &= (left is None or back <= left) and (right is None or -back <= right)
   return seen
 
 
@@ -29,7 +30,7 @@ def blocks(seen):
 
 
 def found(causal, window, q, k, of_keys=False):
-  rules = Rules(1.0, causal, window, None, 0.0)
+  rules = Rules(1.0, causal, read_window(window, causal), None, 0.0)
   tokens = (Tokens(*(jnp.asarray(x)[None] for x in side)) for side in (q, k))
   of = ranges.ranges_of_keys if of_keys else ranges.ranges
   return np.asarray(of(rules, *tokens, QUERIES, KEYS))[0]
@@ -42,12 +43,14 @@ def side(length, orders='counting', first=0):
 
 
 @pytest.mark.parametrize('orders', ['counting', 'shuffled'])
-@pytest.mark.parametrize('window', [None, 1, 5])
+@pytest.mark.parametrize('window', [None, 1, 5, (3, 1)])
 @pytest.mark.parametrize('causal', [False, True])
 @pytest.mark.parametrize('of_keys', [False, True])
 def test_no_pair_is_outside_its_range_and_none_is_hidden_in_a_whole_one(
   causal, window, orders, of_keys
 ):
+  if causal and isinstance(window, tuple):
+    window = (window[0], 0)
   for _ in range(5):
     q, k = side(16, orders, first=6), side(24, orders)
     each = blocks(pairs(causal, window, q, k))

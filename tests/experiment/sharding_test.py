@@ -12,6 +12,7 @@ from posjax.experiment.models.encoder_decoder import EncoderDecoder
 from posjax.experiment.models.recurrent import RecurrentTransformer
 from posjax.experiment.models.transformer import Transformer
 from posjax.experiment.sharding import make_mesh, of_state
+from posjax.nnx import Attention
 
 SIZES = {'num_layers': 2, 'width': 16, 'num_heads': 2, 'rngs': nnx.Rngs(0)}
 ROWS = ('data', 'fsdp')
@@ -86,3 +87,17 @@ def test_what_layers_share_is_whole_everywhere_and_has_no_name_of_a_table_of_tok
   for path, spec in shared.items():
     assert spec == ()
     assert not any('embedding' in name or 'kernel' in name for name in path)  # no weight decay
+
+
+def test_names_that_a_layer_gives_to_its_axes_come_before_the_patterns():
+  with nnx.use_eager_sharding(False):
+    names = {'sharding': ('tensor', 'fsdp', None), 'rngs': nnx.Rngs(0)}
+    layer = Attention(16, 2, posjax.get('t5+alibi'), **names)
+    other = Attention(16, 2, sharding=('embed', None, None), rngs=nnx.Rngs(0))
+  found = specs({'attention': nnx.state(layer, nnx.Param)})
+  cut = {path[-2:]: spec for path, spec in found.items()}
+  assert cut['query', 'kernel'] == ('tensor', 'fsdp', None)
+  assert cut['out', 'kernel'] == ('fsdp', None, 'tensor')
+  assert cut['0', 'table'] == (None, 'fsdp')
+  with pytest.raises(ValueError, match=r"must name axes of the mesh, .*'data'.*, but got 'embed'"):
+    of_state(nnx.state(other), make_mesh())

@@ -31,8 +31,9 @@ def attention(
   q_segments: Any = None,
   k_segments: Any = None,
   mask: Any = None,
+  bias: Any = None,
   causal: bool = False,
-  window: int | None = None,
+  window: Any = None,
   logit_cap: float | None = None,
   sinks: Any = None,
   scale: float | None = None,
@@ -66,6 +67,9 @@ def attention(
     logits = logits + np.moveaxis(np.asarray(scheme.bias(params, distance), np.float64), 0, 1)
   if logit_cap is not None:
     logits = logit_cap * np.tanh(logits / logit_cap)
+  if bias is not None:
+    whole = (*leading, *logits.shape[1:])
+    logits = logits + np.broadcast_to(np.asarray(bias, np.float64), whole).reshape(logits.shape)
   weights = _softmax(np.where(allowed, logits, -np.inf), sinks)
   grouped = np.repeat(np.asarray(v, np.float64), q.shape[2] // v.shape[2], axis=2)
   seen = np.where(allowed.any((1, 2))[..., None, None], grouped, 0)
@@ -102,7 +106,10 @@ def _allowed(orders, segments, mask, causal, window, shape):
     exact = np.float64 if any(o.dtype.kind == 'f' for o in orders) else np.int64
     back = q_order.astype(exact) - k_order.astype(exact).swapaxes(1, 2)
     allowed = allowed & (back >= 0) if causal else allowed
-    allowed = allowed & (abs(back) < window) if window is not None else allowed
+    pair = isinstance(window, (tuple, list))
+    left, right = window if pair else (window and window - 1,) * 2
+    allowed = allowed & (back <= left) if left is not None else allowed
+    allowed = allowed & (-back <= right) if right is not None else allowed
   allowed = np.broadcast_to(allowed[:, None], shape)
   if mask is not None:
     mask = np.asarray(mask).astype(bool)

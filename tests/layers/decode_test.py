@@ -45,13 +45,14 @@ def full(layer, x, pos, **kwargs):
   return jax.jit(functools.partial(layer, order=order, **kwargs))(x, pos)
 
 
-def by_chunks(layer, x, pos, chunks, capacity=None, segments=None):
-  step = jax.jit(lambda x, cache, pos, s: layer.extend(x, cache, pos, segments=s))
+def by_chunks(layer, x, pos, chunks, capacity=None, segments=None, bias=None):
+  step = jax.jit(lambda x, cache, pos, s, bias: layer.extend(x, cache, pos, segments=s, bias=bias))
   cache, out, start = layer.init_cache(x.shape[0], capacity), [], 0
   segments = jnp.ones(x.shape[:2], jnp.int32) if segments is None else segments
   for count in chunks:
     part = slice(start, start + count)
-    y, cache = step(x[:, part], cache, pos[:, part], segments[:, part])
+    more = None if bias is None else bias[..., part, :]
+    y, cache = step(x[:, part], cache, pos[:, part], segments[:, part], more)
     out.append(y)
     start += count
   return jnp.concatenate(out, axis=1)
@@ -85,6 +86,32 @@ def test_a_ring_is_a_full_pass_with_a_window(name, chunks):
   expected = full(one, x, pos)
   assert error(by_chunks(one, x, pos, chunks), expected) < TOLERANCE
   assert error(full(layer(SCHEMES[name]), x, pos), expected) > 0.01  # the window is felt
+
+
+def test_a_ring_of_a_pair_holds_the_tokens_on_the_left_and_the_query():
+  one, x, pos = layer(CHAINED, window=(3, 0)), *stream(CHAINED)
+  assert one.init_cache(BATCH).k.shape[1] == 4
+  expected = full(layer(CHAINED, window=4), x, pos)
+  assert error(by_chunks(one, x, pos, (2, 3, 1, 1, 1, 1)), expected) < TOLERANCE
+  with pytest.raises(ValueError, match='hold its window of 4 tokens, but has 3 slots'):
+    one.init_cache(BATCH, 3)
+  with pytest.raises(ValueError, match='needs a capacity, the tokens in all, but got none'):
+    layer(CHAINED, window=(None, 0)).init_cache(BATCH)
+
+
+@pytest.mark.parametrize(('name', 'window'), [('rope', None), ('counted', 4)])
+def test_a_bias_has_a_column_for_each_token_of_the_stream(name, window):
+  one, x, pos = layer(SCHEMES[name], window=window), *stream(SCHEMES[name])
+  bias = 2 * jax.random.normal(jax.random.key(7), (BATCH, 4, LENGTH, LENGTH))
+  expected = full(one, x, pos, bias=bias)
+  capacity = None if window else LENGTH
+  found = by_chunks(one, x, pos, (5, 1, 2, 1), capacity, bias=bias)
+  assert error(found, expected) < TOLERANCE
+  assert error(full(one, x, pos), expected) > 0.01  # the bias is felt
+  if window:  # tokens that the bias does not know
+    short = by_chunks(one, x, pos, (5, 1, 2, 1), bias=bias[..., :7])
+    assert jnp.isfinite(short[:, :7]).all()
+    assert jnp.isnan(short[:, 7:]).all()
 
 
 def test_a_ring_longer_than_its_window_is_the_same():

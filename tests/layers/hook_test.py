@@ -1,6 +1,7 @@
 """Schemes inside Flax's own attention modules: the numbers of `attend`, or a refusal."""
 
 import jax
+import jax.extend
 import jax.numpy as jnp
 import optax
 import pytest
@@ -81,10 +82,29 @@ def test_causality_by_flag_argument_and_mask_is_the_same(x):
   assert error(linen_module(hook()).apply(variables, x, mask=mask), expected) < TOLERANCE
 
 
+def test_a_bias_that_flax_hands_over_is_added_with_its_gradient(x):
+  module = nnx_module(hook())
+  heads, bias = (module.query(x), module.key(x), module.value(x)), POS[:, None] % 3 - CAUSAL / 2
+  number = lambda bias: jnp.square(hook()(*heads, bias=bias[None, None])).sum()
+  direct = lambda bias: jnp.square(
+    posjax.attend(*heads, SCHEME, PARAMS, q_pos=POS, k_pos=POS, bias=bias)
+  ).sum()
+  found, expected = (jax.value_and_grad(f)(bias) for f in (number, direct))
+  assert error(found[0], expected[0]) < TOLERANCE
+  assert error(found[1], expected[1]) < TOLERANCE
+  assert abs(expected[1]).max() > 0.01
+
+
 def test_windows_and_segments_are_those_of_attend(x):
   segments = jnp.array([1, 1, 2, 2, 2])
   expected = reference(x, window=2, q_segments=segments, k_segments=segments)
   assert error(nnx_module(hook(window=2, q_segments=segments))(x), expected) < TOLERANCE
+  expected = reference(x, window=(0, 2))
+  assert error(nnx_module(hook(window=(0, 2)))(x), expected) < TOLERANCE
+  with pytest.raises(ValueError, match='right of the window must be 0 or None, but got 2'):
+    hook(window=(0, 2), causal=True)
+  with pytest.raises(ValueError, match='right of the window must be 0 or None, but got 2'):
+    nnx_module(hook(window=(0, 2)))(x, is_causal=True)
 
 
 def test_cross_attention_has_ids_of_its_own_for_the_keys(x):
@@ -181,7 +201,7 @@ def test_a_learned_scheme_is_trained_in_linen_by_the_module_that_holds_it(x):
 def test_parameters_that_flax_would_not_train_are_refused_or_frozen_by_name(x):
   table = posjax.get('t5+alibi')
   params = posjax.init(table, jax.random.key(0), DIMS)
-  with pytest.raises(ValueError, match='which a Flax module would not see and not train: pass fr'):
+  with pytest.raises(ValueError, match='which a Flax module would not see and not train: use pos'):
     posjax.attention_fn(table, params, q_pos=POS)
   constant = posjax.get('rope+alibi')  # nothing to train
   posjax.attention_fn(constant, posjax.init(constant, jax.random.key(0), DIMS), q_pos=POS)
@@ -219,10 +239,11 @@ def test_wrong_arguments_are_refused(x, unchecked):
       make(**{name: 'no'})
 
 
-def test_masks_of_numbers_are_refused_as_by_the_layer(x, unchecked):
+def test_masks_of_zeros_and_ones_are_those_of_flax_and_other_numbers_are_refused(x, unchecked):
   mask = nn.make_causal_mask(jnp.ones((BATCH, LENGTH)))  # float32 unless asked otherwise
-  with pytest.raises(TypeError, match=r'mask must be boolean, .* but got float32'):
-    nnx_module(hook())(x, mask=mask)
+  assert error(nnx_module(hook())(x, mask=mask), reference(x, causal=True)) < TOLERANCE
+  with pytest.raises(ValueError, match='mask must hold True or False, or 1 and 0, but got other n'):
+    nnx_module(hook())(x, mask=jnp.where(mask > 0, 0.0, -jnp.inf))
   with pytest.raises(TypeError, match=r'mask must be boolean, .* but got float32'):
     posjax.nnx.Attention(WIDTH, HEADS, rngs=nnx.Rngs(0))(x, POS, mask=mask)
 
@@ -235,14 +256,6 @@ def test_what_a_hook_cannot_see_is_refused():
 def test_what_flax_asks_for_and_attend_does_not_do_is_refused(x):
   module = nnx_module(hook())
   q = module.query(x)
-  with pytest.raises(ValueError, match='cannot honour bias; leave it out'):
-    hook()(q, q, q, bias=jnp.zeros((1, 1, LENGTH, LENGTH)))
-  with pytest.raises(ValueError, match='cannot honour precision; leave it out'):
-    nnx_module(hook(), precision='highest')(x)
-  with pytest.raises(ValueError, match='cannot honour module; leave it out'):
-    module(x, sow_weights=True)
-  with pytest.raises(ValueError, match='cannot honour module; leave it out'):
-    linen_module(hook()).apply(weights(module), x, sow_weights=True, mutable=['intermediates'])
   with pytest.raises(ValueError, match=r'computes in float32, but got dtype=.*bfloat16'):
     hook()(q, q, q, dtype=jnp.bfloat16)
   cls = {'qk_attn_weights_einsum_cls': lambda: jnp.einsum}
@@ -251,10 +264,64 @@ def test_what_flax_asks_for_and_attend_does_not_do_is_refused(x):
     linen_module(hook(), **cls).apply(weights(module), x)
 
 
-def test_dropout_broadcast_over_heads_is_refused(x):
+def products(jaxpr):
+  """The precision of each product of a program."""
+  for equation in jaxpr.eqns:
+    if equation.primitive.name == 'dot_general':
+      yield equation.params['precision']
+    for inner in jax.extend.core.jaxprs_in_params(equation.params):
+      yield from products(inner)
+
+
+def test_a_precision_is_that_of_every_product_and_of_its_derivatives(x):
+  q = x.reshape(BATCH, LENGTH, HEADS, -1)
+  highest = jax.lax.Precision.HIGHEST
+  for given in ('highest', highest, (highest, highest)):
+    call = lambda q, given=given: hook()(q, q, q, precision=given).sum()
+    found = set(products(jax.make_jaxpr(jax.grad(call))(q).jaxpr))
+    assert found == {(highest, highest)}
+  assert error(nnx_module(hook(), precision='highest')(x), reference(x)) < 1e-5
+  with pytest.raises(ValueError, match="precision needs implementation='dense', or None, but got"):
+    hook(implementation='blockwise')(q, q, q, precision='highest')
+  for wrong in ('huge', ('high', 'highest'), 3):
+    with pytest.raises(ValueError, match=r'The precision must be one of .* for all products'):
+      hook()(q, q, q, precision=wrong)
+
+
+def test_weights_that_flax_stores_are_those_of_its_own_function(x):
+  plain = posjax.attention_fn(posjax.Scheme(), {}, q_pos=POS)
+  modules = nnx_module(nnx.dot_product_attention), nnx_module(plain)
+  stored = []
+  for module in modules:
+    call = nnx.capture(module, nnx.Intermediate)
+    _, found = call(x, mask=CAUSAL[None, None], sow_weights=True)
+    stored.append(found['attention_weights'][0])
+  assert stored[1].shape == (BATCH, HEADS, LENGTH, LENGTH)
+  assert error(stored[1], stored[0]) < TOLERANCE
+  kwargs = {'mask': CAUSAL[None, None], 'sow_weights': True, 'mutable': ['intermediates']}
+  _, found = linen_module(plain).apply(weights(modules[0]), x, **kwargs)
+  assert error(found['intermediates']['attention_weights'][0], stored[0]) < TOLERANCE
+  with pytest.raises(ValueError, match="return_weights=True needs implementation='dense'"):
+    nnx_module(hook(implementation='blockwise'))(x, sow_weights=True)
+
+
+def test_dropout_as_flax_broadcasts_it_drops_the_same_pairs_everywhere(x):
   module = nnx_module(hook(), dropout_rate=0.5)  # Flax's default
-  with pytest.raises(ValueError, match='broadcast_dropout must be False, but got True'):
-    module(x, deterministic=False, rngs=nnx.Rngs(dropout=0))
+  assert error(module(x, deterministic=True), reference(x)) < TOLERANCE
+  draw = lambda seed: module(x, deterministic=False, rngs=nnx.Rngs(dropout=seed))
+  assert error(draw(1), draw(1)) == 0
+  assert error(draw(2), draw(1)) > 0.1
+  zeros = jnp.zeros((BATCH, LENGTH, HEADS, LENGTH))
+  v = jnp.broadcast_to(jnp.eye(LENGTH)[None, :, None], zeros.shape)  # the output is the weights
+  plain = posjax.attention_fn(posjax.Scheme(), {}, q_pos=POS)
+  kwargs = {'dropout_rate': 0.5, 'deterministic': False, 'dropout_rng': jax.random.key(3)}
+  left = plain(zeros, zeros, v, **kwargs)
+  assert error(left, jnp.broadcast_to(left[:1, :, :1], left.shape)) == 0
+  assert jnp.unique(left.round(4)).tolist() == pytest.approx([0.0, 2 / LENGTH])
+  tiles = posjax.attention_fn(posjax.Scheme(), {}, q_pos=POS, implementation='blockwise')
+  assert error(tiles(zeros, zeros, v, **kwargs), left) < TOLERANCE
+  apart = plain(zeros, zeros, v, **kwargs, broadcast_dropout=False)
+  assert error(apart, jnp.broadcast_to(apart[:1, :, :1], left.shape)) > 0.1
 
 
 def test_values_of_another_kind_are_refused_in_the_call(x):
@@ -277,7 +344,7 @@ def test_lengths_other_than_the_ids_are_refused(x):
     nnx_module(hook())(x, x[:, :4])
 
 
-def test_decoding_with_the_cache_of_flax_is_refused(x, unchecked):
+def test_decoding_with_the_cache_of_flax_needs_the_ids_of_the_new_tokens(x, unchecked):
   module = nnx_module(hook(), decode=True)
   module.init_cache((BATCH, LENGTH, WIDTH))
   with pytest.raises(ValueError, match=r'q_pos must be \(2, 1\).*, but got \(5,\)'):
@@ -286,3 +353,10 @@ def test_decoding_with_the_cache_of_flax_is_refused(x, unchecked):
   variables = linen.init(jax.random.key(0), x)
   with pytest.raises(ValueError, match=r'q_pos must be \(2, 1\).*, but got \(5,\)'):
     linen.apply(variables, x[:, :1], mutable=['cache'])
+  out, cache = [], variables['cache']
+  for i in range(LENGTH):
+    made = linen_module(hook(q_pos=POS[i : i + 1], k_pos=POS), decode=True)
+    variables = weights(module) | {'cache': cache}
+    y, changed = made.apply(variables, x[:, i : i + 1], mutable=['cache'])
+    out, cache = [*out, y], changed['cache']
+  assert error(jnp.concatenate(out, axis=1), reference(x, causal=True)) < 1e-5

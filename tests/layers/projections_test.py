@@ -6,11 +6,12 @@ import numpy as np
 import pytest
 from flax import linen as nn
 from flax import nnx
+from jax.sharding import AxisType, PartitionSpec
 
 import posjax
 import posjax.linen
 import posjax.nnx
-from posjax.layers.projections import Norm, normalized
+from posjax.layers.projections import Latent, Norm, normalized
 from tests.loops import error
 
 BATCH, LENGTH, WIDTH, HEADS, KV_HEADS, D, E = 2, 5, 12, 4, 2, 6, 3
@@ -143,3 +144,137 @@ def test_ids_that_are_missing_are_asked_for(unchecked):
     other.apply({'params': weights}, X, None)
   with pytest.raises(TypeError, match='^kv_' + message):
     one.memorize(X, None)
+
+
+NAMED = posjax.get('t5+alibi+transformer_xl')
+
+
+def test_names_of_axes_reach_the_parameters_of_a_scheme():
+  names = {'sharding': ('m', 'h', 'd')}
+  with nnx.use_eager_sharding(False):  # there is no mesh
+    one = posjax.nnx.Attention(WIDTH, HEADS, NAMED, **names, rngs=nnx.Rngs(0))
+    hook = posjax.nnx.AttentionFn(NAMED, one.layer.dims, **names, rngs=nnx.Rngs(0))
+  specs = lambda module: nnx.to_pure_dict(nnx.get_partition_spec(nnx.state(module, nnx.Param)))
+  found = specs(one)['model_params']
+  assert tuple(found['0']['table']) == (None, 'h')
+  assert tuple(specs(one)['scheme_params']['2']['w_r']) == ('m', 'h', 'd')
+  other = posjax.linen.Attention(WIDTH, HEADS, NAMED, **names)
+  boxed = jax.eval_shape(other.init, jax.random.key(0), X, POS)
+  assert nn.get_partition_spec(boxed)['params'] == specs(one)
+  assert specs(hook)['model_params'] == found
+  module = nn.MultiHeadDotProductAttention(
+    HEADS, attention_fn=posjax.linen.AttentionFn(NAMED, one.layer.dims, **names)
+  )
+  boxed = jax.eval_shape(module.init, jax.random.key(0), X)
+  assert nn.get_partition_spec(boxed)['params']['attention_fn'] == specs(hook)
+
+
+def test_logical_names_are_mapped_to_the_mesh_by_the_rules_of_flax():
+  mesh = jax.make_mesh((2,), ('tensor',), axis_types=(AxisType.Auto,))
+  rules, names = (('heads', 'tensor'), ('width', None)), ('width', 'heads', None)
+  with jax.set_mesh(mesh), nnx.logical_axis_rules(rules):
+    one = posjax.nnx.Attention(WIDTH, HEADS, NAMED, sharding=names, rngs=nnx.Rngs(0))
+  table = one.model_params['0']['table'][...]
+  assert table.sharding.spec == PartitionSpec(None, 'tensor')
+  other = posjax.linen.Attention(WIDTH, HEADS, NAMED, sharding=names)
+  with jax.set_mesh(mesh), nn.logical_axis_rules(rules):
+    boxed = jax.eval_shape(other.init, jax.random.key(0), X, POS)
+    specs = nn.logical_to_mesh(nn.get_partition_spec(boxed))['params']
+  assert specs['model_params']['0']['table'] == PartitionSpec(None, 'tensor')
+  assert specs['out']['kernel'] == PartitionSpec('tensor', None, None)
+
+
+def test_dropout_is_drawn_from_the_streams_of_the_module_or_of_the_call(unchecked):
+  streams = lambda seed: nnx.Rngs(params=0, dropout=seed)
+  make = lambda **kwargs: posjax.nnx.Attention(WIDTH, HEADS, rngs=streams(1), **kwargs)
+  one, plain = make(dropout_rate=0.5, keep_rngs=True), make(dropout_rate=0.5)
+  first, second = one(X, POS), one(X, POS)
+  assert error(first, second) > 0.01
+  assert error(make(dropout_rate=0.5, keep_rngs=True)(X, POS), first) == 0
+  assert error(one(X, POS, deterministic=True), plain(X, POS, deterministic=True)) == 0
+  key = streams(2).dropout()
+  expected = plain(X, POS, dropout_key=key)
+  for layer in (one, plain):
+    assert error(layer(X, POS, rngs=streams(2)), expected) == 0
+    assert error(layer(X, POS, rngs=streams(2).dropout), expected) == 0
+    assert error(layer(X, POS, dropout_key=key), expected) == 0
+  assert not nnx.state(plain, nnx.RngState)
+  assert not nnx.state(make(keep_rngs=True), nnx.RngState)  # there is nothing to draw
+  with pytest.raises(
+    ValueError, match='but got neither; a stream dropout of rngs gives a key, too'
+  ):
+    plain(X, POS)
+  with pytest.raises(ValueError, match='drawn by dropout_key or by rngs, but got both'):
+    plain(X, POS, dropout_key=key, rngs=streams(2))
+  with pytest.raises(TypeError, match=r'rngs must be nnx\.Rngs or one of its streams, but got 3'):
+    plain(X, POS, rngs=3)
+  with pytest.raises(ValueError, match='rngs must have a stream dropout'):
+    plain(X, POS, rngs=nnx.Rngs(params=0))
+  with pytest.raises(ValueError, match='rngs must have a stream dropout'):
+    posjax.nnx.Attention(WIDTH, HEADS, dropout_rate=0.5, keep_rngs=True, rngs=nnx.Rngs(params=0))
+
+
+def turned(x, pos, base=10000.0):
+  """RoPE in float64, dimension i with i + D/2."""
+  half = x.shape[-1] // 2
+  angles = np.asarray(pos, np.float64)[:, None, None] * base ** (-np.arange(half) / half)
+  cos, sin, a, b = np.cos(angles), np.sin(angles), x[..., :half], x[..., half:]
+  return np.concatenate([a * cos - b * sin, b * cos + a * sin], axis=-1)
+
+
+def latent_attention(weights, latent, x):
+  """DeepSeek V3's attention in float64, with the turning part of each head in front."""
+  w = jax.tree.map(lambda leaf: np.asarray(leaf, np.float64), weights)
+  x, ones = np.asarray(x, np.float64), np.zeros(())
+
+  def down(name):
+    narrow = x @ w[name]['kernel'] + w[name].get('bias', ones)
+    mean = np.mean(narrow**2, -1, keepdims=True)
+    return narrow / np.sqrt(mean + latent.epsilon) * w[f'{name}_norm']['scale']
+
+  narrow, of_queries = down('kv_down'), x if latent.query_rank is None else down('query_down')
+  q, k, v = (
+    np.einsum('btr,rhd->bthd', source, w[name]['kernel'])
+    for name, source in (('query', of_queries), ('key', narrow), ('value', narrow))
+  )
+  shared = x @ w['shared_key']['kernel'] + w['shared_key'].get('bias', ones)
+  shared = turned(shared[:, :, None], POS)
+  part = latent.shared
+  q = np.concatenate([turned(q[..., :part], POS), q[..., part:]], axis=-1)
+  k = np.concatenate([np.repeat(shared, k.shape[2], axis=2), k], axis=-1)
+  logits = np.einsum('bthd,bshd->bhts', q, k) / np.sqrt(q.shape[-1])
+  logits = np.where(np.tri(LENGTH, dtype=bool), logits, -np.inf)
+  scores = np.exp(logits - logits.max(-1, keepdims=True))
+  out = np.einsum('bhts,bshe->bthe', scores / scores.sum(-1, keepdims=True), v)
+  return np.einsum('bthe,hem->btm', out, w['out']['kernel']) + w['out'].get('bias', ones)
+
+
+@pytest.mark.parametrize('latent', [Latent(5, 2, 7, 0.1), Latent(5, 2)])
+def test_latent_attention_is_its_formula_and_is_cached(latent):
+  scheme = posjax.get(f'rope(fraction={latent.shared / D})')
+  kwargs = {'head_dim': D, 'value_dim': E, 'causal': True, 'latent': latent}
+  kwargs['use_bias'] = latent.query_rank is not None
+  one = moved(posjax.nnx.Attention(WIDTH, HEADS, scheme, rngs=nnx.Rngs(0), **kwargs))
+  weights = nnx.to_pure_dict(nnx.state(one, nnx.Param))
+  expected = latent_attention(weights, latent, X)
+  assert error(one(X, POS), expected) < 1e-5
+  other = posjax.linen.Attention(WIDTH, HEADS, scheme, **kwargs)
+  assert error(other.apply({'params': weights}, X, POS), expected) < 1e-5
+  drawn = jax.eval_shape(other.init, jax.random.key(0), X, POS)['params']
+  shapes = lambda tree: jax.tree.map(jnp.shape, tree)
+  assert shapes(drawn) == shapes(weights)
+  biased = {name for name, held in weights.items() if 'bias' in held}
+  assert biased == ({'query_down', 'kv_down', 'shared_key', 'out'} if kwargs['use_bias'] else set())
+  first, cache = one.extend(X[:, :3], one.init_cache(BATCH, LENGTH), POS[:3])
+  rest, _ = one.extend(X[:, 3:], cache, POS[3:])
+  assert error(jnp.concatenate([first, rest], axis=1), expected) < 1e-5
+  memory = other.apply({'params': weights}, X, POS, order=POS, method='memorize')
+  found = other.apply({'params': weights}, X, POS, memory, order=POS, method='read')
+  assert error(found, expected) < 1e-5
+
+
+def test_latent_attention_may_share_nothing():
+  one = posjax.nnx.Attention(WIDTH, HEADS, latent=Latent(5), rngs=nnx.Rngs(0))
+  assert not hasattr(one, 'shared_key')
+  assert one.key.kernel.shape == (5, HEADS, WIDTH // HEADS)
+  assert one(X, POS).shape == X.shape

@@ -10,6 +10,8 @@ import posjax
 from posjax.math.angles import angles, frequencies
 from posjax.math.rotation import rotary_scheme, rotary_width
 from posjax.schemes import interpolated, rope
+from tests.loops import attention, causal, content
+from tests.rotations import heads, turned
 
 attend = jax.jit(posjax.attend, static_argnums=3, static_argnames='causal')
 GOLDEN = np.load(Path(__file__).parents[1] / 'golden' / 'rope.npz')
@@ -223,3 +225,44 @@ def test_arguments_out_of_range_are_refused(argument, message):
 def test_narrow_float_ids_are_refused():
   with pytest.raises(TypeError, match='Ids must be integers, float32 or float64, but got bfloat16'):
     _scheme().query({}, jnp.zeros((1, 2, 1, 4)), jnp.zeros((1, 2), jnp.bfloat16))
+
+
+@pytest.mark.parametrize('interleaved', [False, True])
+def test_values_turn_by_the_distance_of_their_key_with_frequencies_of_their_own_width(interleaved):
+  """sum_j w_ij R(v_j, (p_j - p_i) f), for values narrower than queries and keys."""
+  q, k, v, q_pos, k_pos = heads(8)
+  v = v[..., :6]
+  ids = {'q_pos': jnp.asarray(q_pos), 'k_pos': jnp.asarray(k_pos)}
+  scheme = rope.scheme(base=500.0, interleaved=interleaved, values=True)
+  found = attend(*map(jnp.asarray, (q, k, v)), scheme, {}, causal=True, **ids)
+  of_keys, of_values = ([500.0 ** (-i / n) for i in range(n)] for n in (4, 3))
+  turn = lambda x, pos, at: turned(x, pos, at, interleaved)
+  logits = content(turn(q, q_pos, of_keys), turn(k, k_pos, of_keys))
+  _, weights = attention(logits, causal(q_pos, k_pos), v)
+  expected = np.zeros((*q.shape[:3], 6))
+  for t in range(q.shape[1]):
+    moved = turn(np.repeat(v, 2, axis=2), k_pos - q_pos[:, t : t + 1], of_values)
+    expected[:, t] = np.einsum('bhs,bshe->bhe', weights[:, :, t], moved)
+  assert _error(found, expected) < 1e-5
+
+
+def test_the_output_turns_back_what_the_value_turned_at_every_position(key):
+  v = jax.random.normal(key, (1, 3, 2, 10))
+  pos = jnp.array([[1, 2**20, 2**31 - 1]])
+  for arguments in ({}, {'fraction': 0.6, 'interleaved': True, 'factor': 3.0}):
+    scheme = rope.scheme(values=True, **arguments)
+    turned_values = scheme.value({}, v, pos)
+    assert _error(scheme.output({}, turned_values, pos), v) < 1e-6
+    assert _error(turned_values, v) > 0.1
+  assert posjax.places(rope.scheme(values=True)) == ('query', 'key', 'value', 'output')
+  assert posjax.places(rope.scheme()) == ('query', 'key')
+
+
+def test_the_attention_factor_is_not_for_values(key):
+  v, pos = jax.random.normal(key, (1, 3, 2, 8)), jnp.array([[0, 5, 40]])
+  line = 'yarn(factor=4.0, original_length=64, values=True)'
+  norms = [jnp.linalg.norm(x, axis=-1) for x in (v, posjax.get(line).value({}, v, pos))]
+  assert _error(*norms) < 1e-6
+  spread = posjax.get('partial(share=0.5, values=True)').value({}, v, pos)
+  np.testing.assert_array_equal(spread[..., 2:4], v[..., 2:4])  # slow pairs stay
+  assert _error(spread, v) > 0.1

@@ -73,6 +73,36 @@ def add(tree: Any, i: Any, one: Any) -> Any:
   return jax.tree.map(added, tree, one)
 
 
+def whole_tiles(bias: Array | None, queries: int, keys: int) -> Array | None:
+  """The bias [b, h, t, s], padded to whole tiles along the axes that are not 1."""
+  if bias is None:
+    return None
+  short = [
+    -n % size if n > 1 else 0 for n, size in zip(bias.shape[2:], (queries, keys), strict=True)
+  ]
+  return jnp.pad(bias, [(0, 0), (0, 0), *((0, n) for n in short)]) if any(short) else bias
+
+
+def bias_at(bias: Array, queries: int, keys: int, i: Any, j: Any) -> Array:
+  """The part of tile (i, j) of what `whole_tiles` returned."""
+  starts, sizes = _bias_place(bias.shape, queries, keys, i, j)
+  return lax.dynamic_slice(bias, starts, sizes)
+
+
+def add_to_bias(bias: Array, queries: int, keys: int, i: Any, j: Any, one: Array) -> Array:
+  """The sum of a bias as of `whole_tiles` and of the part of tile (i, j)."""
+  starts, sizes = _bias_place(bias.shape, queries, keys, i, j)
+  return lax.dynamic_update_slice(bias, lax.dynamic_slice(bias, starts, sizes) + one, starts)
+
+
+def _bias_place(shape: tuple[int, ...], queries: int, keys: int, i: Any, j: Any):
+  """Where tile (i, j) begins, and its size; an axis of 1 is the same for all tiles."""
+  rows = (i * queries, queries) if shape[2] > 1 else (0, 1)
+  columns = (j * keys, keys) if shape[3] > 1 else (0, 1)
+  starts = [jnp.asarray(start, jnp.int32) for start in (0, 0, rows[0], columns[0])]
+  return starts, (*shape[:2], rows[1], columns[1])
+
+
 def cut_mask(mask: Bool[Array, 'b h T S'] | None, queries: int, keys: int):
   """The mask as [rows, columns, b, h, queries, keys]; None if there is none."""
   if mask is None:

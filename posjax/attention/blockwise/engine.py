@@ -22,7 +22,16 @@ from jaxtyping import Array, Bool, Inexact
 
 from posjax.attention import distances, schedule
 from posjax.attention.blockwise import groups, operands
-from posjax.attention.blockwise.cut import add, at, change, cut_heads, cut_tokens, join_rows, put
+from posjax.attention.blockwise.cut import (
+  add,
+  add_to_bias,
+  at,
+  change,
+  cut_heads,
+  cut_tokens,
+  join_rows,
+  put,
+)
 from posjax.attention.blockwise.operands import Tiles, build, tile
 from posjax.attention.blockwise.tiles import (
   Plan,
@@ -168,7 +177,7 @@ def _sweep(plan: Plan, x: Tiles):
     return distances.read(x.table, _sizes(plan, x), i, j), None
 
   def visit(part, state, along, i, j):
-    sums, factor, more = forward(plan, tile(x, part, i, j), at(state.sums, i))
+    sums, factor, more = forward(plan, tile(plan, x, part, i, j), at(state.sums, i))
     out = change(state.out, i, lambda old: old * factor[None] + more[None])
     return Running(put(state.sums, i, sums), out), along
 
@@ -197,7 +206,7 @@ def _backward(plan: Plan, x: Tiles, rows: Rows) -> Tiles:
   """The cotangents of the floats of all tiles, in their trees and dtypes."""
   parts = groups.grouped(plan, x)
   sweep = _sweep_back(plan, x, rows) if parts.total == 1 else _grouped_back(plan, parts, x, rows)
-  (d_params, d_q_side, d_k_side), d_q, d_k, d_v, d_relative, d_table = sweep
+  (d_params, d_q_side, d_k_side), d_q, d_k, d_v, d_relative, d_table, d_bias = sweep
   d_sinks = None
   if x.sinks is not None:  # a sink takes its share of each row, and adds nothing to the output
     d_sinks = -(jnp.exp(x.sinks.reshape(1, 1, -1, 1) - rows.top) * rows.delta).sum((0, 1, 3))
@@ -214,6 +223,7 @@ def _backward(plan: Plan, x: Tiles, rows: Rows) -> Tiles:
     sinks=d_sinks,
     dropout_key=None,
     dropout_rows=None,
+    bias=d_bias,
   )
   return jax.tree.map(_like, split(x)[0], d_tiles)
 
@@ -224,26 +234,30 @@ def _grouped_back(plan: Plan, parts: groups.Groups, x: Tiles, rows: Rows):
 
   def back(so_far, group):
     tiles, these = groups.tiles_of(plan, parts, group, x), groups.rows_of(parts, group, rows)
-    (d_params, *d_sides), *d_heads, d_table = _sweep_back(one, tiles, these)
-    so_far = groups.add_params_back(plan, parts, group, x.params, so_far, d_params)
-    return so_far, (d_sides, d_heads, d_table)
+    (d_params, *d_sides), *d_heads, d_table, d_part = _sweep_back(one, tiles, these)
+    of_params, of_bias = so_far
+    of_params = groups.add_params_back(plan, parts, group, x.params, of_params, d_params)
+    of_bias = groups.add_bias_back(parts, group, of_bias, d_part)
+    return (of_params, of_bias), (d_sides, d_heads, d_table)
 
-  start = _zeros(split(x.params)[0])
-  d_params, (d_sides, d_heads, d_table) = groups.run_adding(parts, back, start)
+  # What groups may share is added up: one cotangent for each group would need far more memory.
+  start = _zeros((split(x.params)[0], x.bias))
+  (d_params, d_bias), (d_sides, d_heads, d_table) = groups.run_adding(parts, back, start)
   pairs = zip((x.q_side, x.k_side), d_sides, strict=True)
   d_sides = [groups.side_joined(plan, parts, side, d_groups) for side, d_groups in pairs]
   d_heads = [groups.joined(parts, leaf) for leaf in d_heads]
   tables = zip(d_table, x.table, strict=True)
   d_table = Table(*(groups.summed(parts, leaf, table) for leaf, table in tables))
-  return (d_params, *d_sides), *d_heads, d_table
+  return (d_params, *d_sides), *d_heads, d_table, d_bias
 
 
 def _sweep_back(plan: Plan, x: Tiles, rows: Rows):
   """The backward pass over the tiles of one group.
 
   Returns:
-    Cotangents of the floats of (parameters, q_side, k_side), of q, k, v, relative queries and the
-    table. Those of q and of relative queries have their tokens before their width.
+    Cotangents of the floats of (parameters, q_side, k_side), of q, k, v, relative queries, the
+    table and the caller's bias. Those of q and of relative queries have their tokens before their
+    width.
   """
   sizes, (visible, ratio), (_, real) = _sizes(plan, x), _visible(plan, x), _dtypes(x)
 
@@ -254,23 +268,26 @@ def _sweep_back(plan: Plan, x: Tiles, rows: Rows):
     return part, Table(bias, _zeros(part.vectors))
 
   def visit(part, grads, d_part, i, j):
-    d_tile = backward(plan, tile(x, part, i, j), at(rows, i))
-    (d_params, d_q_side, d_k_side), d_q, d_k, d_v, d_relative, d_table = grads
+    d_tile = backward(plan, tile(plan, x, part, i, j), at(rows, i))
+    (d_params, d_q_side, d_k_side), d_q, d_k, d_v, d_relative, d_table, d_bias = grads
     if d_tile.scheme is not None:
       one_params, one_q, one_k = d_tile.scheme
       d_params = add_wide(d_params, one_params)
       d_q_side, d_k_side = add(d_q_side, i, one_q), add(d_k_side, j, one_k)
     d_q, d_relative = add((d_q, d_relative), i, (d_tile.q, d_tile.relative))
     d_k, d_v = add((d_k, d_v), j, (d_tile.k, d_tile.v))
+    if d_bias is not None and d_tile.bias is not None:
+      d_bias = add_to_bias(d_bias, plan.queries, plan.keys, i, j, d_tile.bias)
     d_scheme = d_params, d_q_side, d_k_side
-    return (d_scheme, d_q, d_k, d_v, d_relative, d_table), add_wide(d_part, d_tile.table)
+    sums = d_scheme, d_q, d_k, d_v, d_relative, d_table, d_bias
+    return sums, add_wide(d_part, d_tile.table)
 
   def end(grads, d_part, i, j):
-    *others, d_table = grads
-    return *others, distances.add(d_table, d_part, sizes, i, j)
+    *others, d_table, d_bias = grads
+    return *others, distances.add(d_table, d_part, sizes, i, j), d_bias
 
   heads = _turned(x.q), x.k, x.v, _turned(x.relative)
-  start = _zeros((split((x.params, x.q_side, x.k_side))[0], *heads, x.table))
+  start = _zeros((split((x.params, x.q_side, x.k_side))[0], *heads, x.table, x.bias))
   return schedule.by_diagonals(visible, ratio, begin, visit, end, start)
 
 

@@ -151,6 +151,24 @@ def add_params_back(
   return add_wide(so_far, jax.vjp(part, jax.tree.map(wide, floats))[1](d_part)[0])
 
 
+def add_bias_back(groups: Groups, group: Any, so_far: Any, d_part: Any) -> Any:
+  """Adds the cotangent of one group's part of the caller's bias to that of the whole bias.
+
+  Args:
+    groups: how rows and heads are grouped.
+    group: number of the group.
+    so_far: the cotangent [b, h, T, S], in which an axis of 1 is shared; None where there is none.
+    d_part: of the part that `tiles_of` has cut out.
+  """
+  if so_far is None:
+    return None
+  row = group // groups.per_row * groups.rows if so_far.shape[0] > 1 else 0
+  head = group % groups.per_row * d_part.shape[1] if so_far.shape[1] > 1 else 0
+  starts = row, head, 0, 0
+  added = lax.dynamic_slice(so_far, starts, d_part.shape) + d_part
+  return lax.dynamic_update_slice(so_far, added, starts)
+
+
 def tiles_of(plan: Plan, groups: Groups, group: Any, x: Tiles) -> Tiles:
   """The tiles of one group."""
   cut = _Cut(groups, group)
@@ -167,6 +185,7 @@ def tiles_of(plan: Plan, groups: Groups, group: Any, x: Tiles) -> Tiles:
     sinks=cut.heads(x.sinks, 0, groups.shared),
     dropout_key=x.dropout_key,
     dropout_rows=cut.both(x.dropout_rows, 0, groups.shared),
+    bias=cut.both(x.bias, 0, groups.shared),
   )
 
 

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Inexact, UInt32
 
 from posjax.attention import distances
-from posjax.attention.blockwise.cut import at, cut_heads, cut_mask, cut_tokens
+from posjax.attention.blockwise.cut import at, bias_at, cut_heads, cut_mask, cut_tokens, whole_tiles
 from posjax.attention.blockwise.tiles import Plan, Tile
 from posjax.attention.distances import Table
 from posjax.attention.inputs import Operands, Rules, Side
@@ -18,6 +18,7 @@ from posjax.scheme import Params, PRNGKey, Scheme, declares
 class Tiles(NamedTuple):
   """The arrays of all tiles: those of `tiles.Tile`, with the number of the tile as first axis.
 
+  The caller's bias alone is not cut, which would be a copy of it.
   There is a row of tiles for each block of queries, and a column for each block of keys.
   """
 
@@ -33,6 +34,7 @@ class Tiles(NamedTuple):
   sinks: Float[Array, ' H'] | None
   dropout_key: PRNGKey | None
   dropout_rows: UInt32[Array, 'B H'] | None
+  bias: Float[Array, 'b h T S'] | None
 
 
 def needed(scheme: Scheme, rules: Rules, side: Side) -> Side:
@@ -92,18 +94,25 @@ def build(plan: Plan, x: Operands, tabulated: bool) -> Tiles:
     mask=cut_mask(x.mask, plan.queries, plan.keys),
     sinks=x.sinks,
     dropout_key=x.dropout_key,
-    dropout_rows=dropout_rows(x.v.shape[0], plan.heads) if plan.rules.dropout_rate else None,
+    dropout_rows=_dropout_rows(plan, x),
+    bias=whole_tiles(x.bias, plan.queries, plan.keys),
   )
+
+
+def _dropout_rows(plan: Plan, x: Operands) -> UInt32[Array, 'B H'] | None:
+  rules = plan.rules
+  return dropout_rows(x.v.shape[0], plan.heads, rules) if rules.dropout_rate else None
 
 
 def _conjugate(k: Array) -> Array:
   return k.conj() if jnp.iscomplexobj(k) else k
 
 
-def tile(x: Tiles, part: Table, i: Any, j: Any) -> Tile:
+def tile(plan: Plan, x: Tiles, part: Table, i: Any, j: Any) -> Tile:
   """Tile (i, j), with its part of the table."""
   q, relative, q_side = at((x.q, x.relative, x.q_side), i)
   k, v, k_side = at((x.k, x.v, x.k_side), j)
   mask = at(at(x.mask, i), j)
-  rest = mask, x.dropout_key, x.dropout_rows
+  bias = None if x.bias is None else bias_at(x.bias, plan.queries, plan.keys, i, j)
+  rest = mask, x.dropout_key, x.dropout_rows, bias
   return Tile(x.params, q, k, v, relative, part, q_side, k_side, *rest)

@@ -60,6 +60,7 @@ class Tile(NamedTuple):
     mask: True where a pair may attend.
     dropout_key: random key.
     dropout_rows: see `masks.dropout_rows`.
+    bias: the caller's, in which each axis may be 1.
   """
 
   params: Params
@@ -73,6 +74,7 @@ class Tile(NamedTuple):
   mask: Bool[Array, 'b h T S'] | None
   dropout_key: PRNGKey | None
   dropout_rows: UInt32[Array, 'B H'] | None
+  bias: Float[Array, 'b h t s'] | None
 
 
 class Running(NamedTuple):
@@ -109,6 +111,7 @@ class Cotangents(NamedTuple):
     v: of the values.
     relative: of the queries that are multiplied with vectors, tokens before width.
     table: its bias for each pair, not yet summed over the pairs of a distance.
+    bias: of the caller's bias.
   """
 
   scheme: Any
@@ -117,6 +120,7 @@ class Cotangents(NamedTuple):
   v: Inexact[Array, 'B K E S']
   relative: Inexact[Array, 'B H T W'] | None
   table: Table
+  bias: Float[Array, 'b h t s'] | None
 
 
 def forward(plan: Plan, x: Tile, sums: Sums) -> tuple[Sums, Array, Array]:
@@ -160,7 +164,8 @@ def backward(plan: Plan, x: Tile, rows: Rows) -> Cotangents:
     d_weights = d_weights + more
   if factors is not None:
     d_weights = d_weights * factors
-  d_floats, d_content, d_bias = logits_back(weights * (d_weights - delta[..., None]))
+  d_logits = weights * (d_weights - delta[..., None])
+  d_floats, d_content, d_bias = logits_back(d_logits)
   if d_floats is not None:
     d_scheme.append(d_floats)
   d_q, d_k, d_relative, d_vectors = _content_back(plan, x, d_content)
@@ -171,7 +176,14 @@ def backward(plan: Plan, x: Tile, rows: Rows) -> Cotangents:
     v=jnp.einsum('bket,bkts->bkes', d_out, _by_key_head(plan, x, mixed)),
     relative=d_relative,
     table=Table(d_bias if x.table.bias is not None and plan.trained else None, d_vectors),
+    bias=None if x.bias is None else _summed_to(x.bias.shape, d_logits),
   )
+
+
+def _summed_to(shape: tuple[int, ...], x: Array) -> Array:
+  """The sum over the axes that a shape has as 1: the cotangent of what was broadcast to x."""
+  axes = tuple(axis for axis, size in enumerate(shape) if size == 1)
+  return x.sum(axes, keepdims=True)
 
 
 def _logits_vjp(plan: Plan, x: Tile, floats, with_floats):
@@ -233,7 +245,7 @@ def _logits(plan: Plan, x: Tile, content) -> Float[Array, 'B H T S']:
   bias = x.table.bias
   if scheme.bias and bias is None:
     bias = places.bias(scheme.bias, x.params, q.pos, k.pos)
-  return places.final_logits(scheme, x.params, content, q, k, plan.rules, allowed, bias)
+  return places.final_logits(scheme, x.params, content, q, k, plan.rules, allowed, bias, x.bias)
 
 
 def _values(plan, x: Tile, weights) -> Inexact[Array, 'B K t E']:

@@ -81,7 +81,7 @@ def attend(scheme: Scheme, rules: Rules, x: Operands) -> Inexact[Array, 'B T H E
     x: its arrays.
   """
   target, q, k = here(), x.q, x.k
-  if target is None or _refusal(target, scheme, q, k, x.v, x.mask, rules.dropout_rate):
+  if target is None or _refusal(target, scheme, q, k, x.v, x.mask, x.bias, rules.dropout_rate):
     return engine.attend(scheme, rules, x)
   plan = Plan(scheme, rules, target, scheme.bias is None or _counts(q.pos, k.pos) is True)
   sides = Sides(q.pos, k.pos, _tokens(q), _tokens(k))
@@ -103,7 +103,7 @@ def here() -> Target | None:
 def chosen(
   q: Array, k: Array, v: Array, scheme: Scheme, params: Params, *, q_pos: Ids, k_pos: Ids,
   q_at: Any = None, k_at: Any = None, q_order: Array | None = None, k_order: Array | None = None,
-  mask: Array | None = None, dropout_rate: float = 0.0, **others: Any,
+  mask: Array | None = None, bias: Array | None = None, dropout_rate: float = 0.0, **others: Any,
 ) -> str:  # fmt: skip
   """The implementation that `posjax.attend(..., implementation='pallas')` uses, and why.
 
@@ -120,6 +120,7 @@ def chosen(
     q_order: see `attend`.
     k_order: see `attend`.
     mask: see `attend`.
+    bias: see `attend`.
     dropout_rate: see `attend`.
     **others: see `attend`.
 
@@ -134,7 +135,9 @@ def chosen(
   """
   q_side = make_side('q', q, scheme, scheme.query, params, q_pos, q_at, q_order, None)
   k_side = make_side('k', k, scheme, scheme.key, params, k_pos, k_at, k_order, None)
-  why = _refusal(here(), scheme, q_side, k_side, v, mask, dropout_rate)
+  v = v.reshape(*k_side.raw.shape[:-1], v.shape[-1])
+  v = scheme.value(params, v, k_side.at)
+  why = _refusal(here(), scheme, q_side, k_side, v, mask, bias, dropout_rate)
   if why:
     return f'blockwise: {why}'
   if scheme.bias is None or _counts(q_side.pos, k_side.pos):
@@ -142,13 +145,15 @@ def chosen(
   return 'pallas where the ids count up by one, else blockwise'
 
 
-def _refusal(target, scheme: Scheme, q: Side, k: Side, v: Array, mask, dropout_rate) -> str:
+def _refusal(target, scheme: Scheme, q: Side, k: Side, v: Array, mask, bias, dropout_rate) -> str:
   """Why the kernels cannot compute this, as far as it is known before it runs; '' if they can."""
   for field in ('logits', 'values'):
     if declares(scheme, field):
       return f'the scheme has {field}'
   if mask is not None:
     return 'there is a mask'
+  if bias is not None:
+    return 'the call has a bias'
   if dropout_rate:
     return 'there is dropout'
   if any(x.dtype not in (jnp.float32, jnp.bfloat16) for x in (q.positioned, k.positioned, v)):

@@ -22,7 +22,7 @@ from posjax.experiment.models.transformer import Transformer
 from posjax.layers import cache as caches
 from posjax.layers.cache import Cache
 from posjax.layers.tokens import Tokens
-from posjax.scheme import Dims, Ids, PRNGKey, Scheme, declares, init
+from posjax.scheme import Dims, Ids, PRNGKey, Scheme, declares, init, prepare
 
 
 class State(NamedTuple):
@@ -285,7 +285,7 @@ def _looks_back(scheme: Scheme) -> bool:
   with jax.ensure_compile_time_eval():  # the caller may be traced
     params, pos = init(scheme, jax.random.key(0), sizes), jnp.arange(2)[None]
     x = jax.random.normal(jax.random.key(1), (1, 2, sizes.width))
-    _, both = scheme.prepare(params, x, pos, None)
-    _, second = scheme.prepare(params, x[:, 1:], pos[:, 1:], None)
+    _, both = prepare(scheme, params, x, pos)
+    _, second = prepare(scheme, params, x[:, 1:], pos[:, 1:])
     same = jax.tree.map(lambda both, one: bool(jnp.allclose(both[:, 1:], one)), both, second)
   return not all(jax.tree.leaves(same))

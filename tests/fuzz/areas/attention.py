@@ -75,7 +75,10 @@ def positions(name: str, count: int) -> list[Any]:
 WRONG = {
   'scheme': [None, 3, 'no_such_scheme', {}, (), posjax.Scheme, lambda: None],
   'causal': ['no', 'False', 2, -1, 0.5, NAN, [], np.array([True, False])],
-  'window': [NAN, INF, 1.5, 0, -3, 2**31, 2**40, '3', [3], np.array([3, 3])],
+  'window': [
+    *(NAN, INF, 1.5, 0, -3, 2**31, 2**40, '3', [3], np.array([3, 3])),
+    *((), (1,), (1, 2, 3), (-1, 2), (2, -1), (1.5, 2), ('1', 2), (2**31, 0), (NAN, 1), {1, 2}),
+  ],
   'logit_cap': [NAN, INF, 0, -1.0, '5', [5.0], np.ones(2, 'float32'), 1j],
   'scale': [NAN, INF, -INF, '1', [1.0], np.ones(2, 'float32'), 1j, {}],
   'dropout_rate': [NAN, INF, -0.1, 1.0, 2, '0.5', None, [0.5], 0.5, np.float32(0.5)],
@@ -84,6 +87,11 @@ WRONG = {
   'mask': [
     *(np.ones(shape, bool) for shape in ((S, T + 3), (T,), (3, T, S), (2, 3, T, S), (2, T, S))),
     *('x', 1, 0.5, [[True] * S] * T, {}, np.ones((T, S), 'object')),
+  ],
+  'bias': [
+    *(np.ones(shape, 'float32') for shape in ((S, T + 3), (T,), (), (3, T, S), (5, 1, T, S))),
+    *(np.ones((T, S), kind) for kind in ('bool', 'int32', 'complex64', 'object')),
+    *('x', 1.0, [[0.0] * S] * T, {}),
   ],
   'sinks': [
     *(np.ones(shape, 'float32') for shape in ((H + 1,), (1,), (H, 1), ())),
@@ -94,12 +102,20 @@ WRONG = {
 # Legal, but unusual: these may be refused, and the oracle decides if they are accepted.
 UNUSUAL = {
   'causal': [True, False, np.bool_(True), np.bool_(False), 0, 1, None],
-  'window': [1, 3, 2.0, np.int64(2), np.int32(2), True, 10**6],
+  'window': [
+    *(1, 3, 2.0, np.int64(2), np.int32(2), True, 10**6),
+    *((1, 0), (0, 2), (None, 1), (2, None), (None, None), [1, 1], (10**6, 2**31 - 1)),
+  ],
   'logit_cap': [5, 0.5, np.float32(2), True],
   'scale': [0, 0.0, -1.0, 1, np.float32(0.3), True, jnp.float32(0.3)],
   'mask': [
     *(np.ones(shape, bool) for shape in ((2, 1, 1, S), (1, 1, T, 1), (2, H, T, S))),
     *(np.tril(np.ones((T, S))).astype(kind) for kind in ('int32', 'float32', 'uint8')),
+  ],
+  'bias': [
+    *(normal(*shape) for shape in ((T, S), (H, T, S), (2, 1, 1, S), (1, H, T, 1), (2, H, T, S))),
+    np.where(np.tril(np.ones((T, S))) > 0, 0, -INF).astype('float32'),
+    normal(T, S).astype('float16'),
   ],
   'implementation': ['dense', 'blockwise', None],
 }
@@ -140,7 +156,7 @@ def one_wrong(scheme: str) -> Iterator[Case]:
 
 def refused_unless_same(scheme: str, name: str, value: Any, changes: dict[str, Any]):
   """Wrong values must be refused; but lists may be read as arrays, and lines by `posjax.get`."""
-  if isinstance(value, list) and name in ('mask', 'sinks', 'q_pos', 'k_pos', 'q', 'k', 'v'):
+  if isinstance(value, list) and name in ('mask', 'bias', 'sinks', 'q_pos', 'k_pos', 'q', 'k', 'v'):
     return agrees(scheme, **{**changes, name: np.asarray(value)})
   own = any(declares(posjax.get(scheme), field) for field in ('init', 'init_model'))
   if name == 'params' and value is None and not own:
@@ -151,8 +167,12 @@ def refused_unless_same(scheme: str, name: str, value: Any, changes: dict[str, A
 def under_jit() -> Iterator[Case]:
   """Wrong shapes and dtypes, where values are not known."""
   for name in ('none', 'rope', 't5'):
-    for argument in ('q', 'k', 'v', 'q_pos', 'k_pos', 'sinks', 'mask'):
-      values = {'sinks': WRONG['sinks'][:7], 'mask': WRONG['mask'][:8]}.get(argument)
+    for argument in ('q', 'k', 'v', 'q_pos', 'k_pos', 'sinks', 'mask', 'bias'):
+      values = {
+        'sinks': WRONG['sinks'][:7],
+        'mask': WRONG['mask'][:8],
+        'bias': WRONG['bias'][:8],
+      }.get(argument)
       values = values or (arrays(argument)[:8] if argument in 'qkv' else positions('pos', 5)[:3])
       for value in (value for value in values if hasattr(value, 'dtype')):
         if value.dtype.kind not in 'fiubc':
@@ -170,7 +190,7 @@ def options(found):
   pick = lambda *values: found(st.sampled_from(values))
   arguments: dict[str, Any] = {
     'causal': pick(True, False),
-    'window': pick(None, None, 1, 2, 3),
+    'window': pick(None, None, 1, 2, 3, (2, None), (1, 0), (0, 0)),
     'logit_cap': pick(None, None, 5.0),
     'scale': pick(None, None, 0.3, 1.0),
   }
@@ -183,6 +203,10 @@ def options(found):
   if shape:
     seed = found(st.integers(0, 99))
     arguments['mask'] = jnp.asarray(np.random.default_rng(seed).random(shape) < 0.6)
+  shape = pick(None, None, (T, S), (2, 1, 1, S), (1, H, T, S), (2, H, T, 1))
+  if shape:
+    seed = found(st.integers(0, 99))
+    arguments['bias'] = jnp.asarray(np.random.default_rng(seed).normal(size=shape), 'float32')
   return arguments, pick('dense', 'dense', 'dense', 'blockwise')
 
 

@@ -256,7 +256,7 @@ def hooks() -> Iterator[Case]:
     *({'params': value} for value in (None, 3, {}, {'table': jnp.ones(3)})),
     *({'q_pos': value} for value in (None, 'x', POS[:-1], 3)),
     *({'causal': value} for value in ('no', 2)),
-    *({'window': value} for value in (0, 1.5, NAN, '3')),
+    *({'window': value} for value in (0, 1.5, NAN, '3', (1,), (-1, 1))),
     *({'implementation': value} for value in ('fast', 3)),
   ]
   q = jnp.asarray(normal(2, T, H, DIMS.head_dim))
@@ -266,7 +266,7 @@ def hooks() -> Iterator[Case]:
     call = lambda arguments=arguments: posjax.attention_fn(**arguments)(q, q, q)
     yield Case(line('attention_fn', 't5', **changes), call, refused)
   given = [
-    *({'bias': value} for value in (jnp.ones((T, T)), 'x')),
+    *({'bias': value} for value in (jnp.ones((T, T + 1)), jnp.ones((T, T), bool), 'x')),
     *({'mask': value} for value in ('x', jnp.full((T, T), 0.5), jnp.ones((T, T + 1), bool), {})),
     *(
       {'dropout_rate': value, 'deterministic': False, 'broadcast_dropout': False}
