@@ -138,6 +138,18 @@ CASES: dict[str, list[dict[str, Any]]] = {
   'persimmon': [_HALF],
   'phi': [{**_HALF, 'num_key_value_heads': 2, 'qk_layernorm': True}],
   'nemotron': [{**_HALF, 'num_key_value_heads': 2, **_BIASED}],
+  'deepseek_v3': [
+    {
+      **{**_PLAIN, 'num_key_value_heads': 4, 'q_lora_rank': 10, 'kv_lora_rank': 12},
+      **{'qk_rope_head_dim': 4, 'qk_nope_head_dim': 6, 'v_head_dim': 8, **_BIASED},
+      **{'n_routed_experts': 2, 'n_shared_experts': 1, 'num_experts_per_tok': 1, 'n_group': 1},
+      **{'moe_intermediate_size': 16, 'topk_group': 1, 'first_k_dense_replace': 1},
+      'rope_parameters': {
+        **{'rope_type': 'yarn', 'rope_theta': 1e4, 'factor': 8.0, 'mscale': 1.0},
+        **{'original_max_position_embeddings': 16, 'mscale_all_dim': 0.7},
+      },
+    }
+  ],
   'glm': [{**_GROUPED, **_BIASED}],
   'glm4': [{**_GROUPED, **_BIASED}],
   'ernie4_5': [{**_GROUPED, 'use_bias': True}],

@@ -92,7 +92,7 @@ class Ours:
 
 WHOLE = {
   **dict.fromkeys(
-    ('llama', 'qwen3', 'gemma3_text', 'gpt_neox', 'gpt_oss', 'bloom', 'falcon'), True
+    ('llama', 'qwen3', 'gemma3_text', 'gpt_neox', 'gpt_oss', 'bloom', 'falcon', 'deepseek_v3'), True
   ),
   **{'t5': False, 'modernbert': False},
 }

@@ -22,6 +22,7 @@ STORED: dict[str, list[tuple[str | None, int]]] = {
   'gpt2': [(None, 1)],
   'falcon': [(None, 0)],
   'gpt_oss': [(None, 0)],
+  'deepseek_v3': [(None, 0)],
   'modernbert': [(None, 1)],
   'bert': [(None, 0)],
   't5': [('encoder', 1), ('decoder', 0), ('cross', 0)],

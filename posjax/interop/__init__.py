@@ -10,6 +10,7 @@ refused by its name.
   arguments of `posjax.nnx.Attention` and `posjax.linen.Attention`; `families` is the table that it
   reads, and `defaults` has what transformers takes where a configuration says nothing.
 - `load_attention` (in `checkpoint`) returns the weights of a layer, as those layers hold them.
+  `latent` serves both for DeepSeek's attention.
 - `kernel`, `weight` and `relative_keys` (in `weights`) convert single weights. `rope.to_split` and
   `rope.to_interleaved` of `posjax.schemes`, applied to a kernel, change which dimensions form a
   pair.

@@ -10,6 +10,7 @@ import numpy as np
 from jaxtyping import Array
 
 from posjax.arguments import read, shown
+from posjax.interop import latent
 from posjax.interop.families import Family, Names
 from posjax.interop.fields import Config, Fields
 from posjax.interop.settings import Settings, layer, of_family
@@ -126,6 +127,10 @@ def _all_shapes(
 def _shapes(names: Names, told: Settings, fused: bool, weightless: bool) -> dict[str, Shape]:
   """The shapes of the weights that the layer needs, as they are in the checkpoint."""
   width, wide = told.width, told.num_heads * told.head_dim
+  if told.latent is not None:
+    out = {f'{names.out}.weight': (width, told.num_heads * (told.value_dim or told.head_dim))}
+    out |= {f'{names.out}.bias': (width,)} if told.out_bias else {}
+    return latent.shapes(told) | out
   narrow = told.num_kv_heads * told.head_dim
   rows = {names.query: wide, names.key: narrow, names.value: narrow}
   if fused:
@@ -222,19 +227,21 @@ def _assembled(
 ) -> dict[str, Any]:
   """The tree of a layer, from the weights by their names in the block."""
   names, heads, kv_heads = family.names, told.num_heads, told.num_kv_heads
-  counts = {'query': heads, 'key': kv_heads, 'value': kv_heads}
+  counts = {} if told.latent else {'query': heads, 'key': kv_heads, 'value': kv_heads}
   loaded: dict[str, Any] = {name: {} for name in (*counts, 'out')}
   for theirs, ours in (('weight', 'kernel'), ('bias', 'bias')):
     for name, array in _rows(found, names, told, names.grouped(fields), theirs).items():
       if name in counts:
         loaded[name][ours] = kernel(array, counts[name])
-      else:
+      elif name == 'out':
         loaded[name][ours] = array.T.reshape(heads, -1, told.width) if array.ndim == 2 else array
   if told.use_bias and names.no_bias:
     missing = next(each for each in counts if getattr(names, each) == names.no_bias)
     loaded[missing]['bias'] = jnp.zeros_like(loaded['value']['bias'])
   if told.sinks:
     loaded['sinks'] = found[names.sinks]
+  if told.latent is not None:
+    return loaded | latent.assembled(found, told)
   return loaded | _norms(found, family, told)
 
 

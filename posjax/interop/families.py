@@ -7,6 +7,7 @@ configuration: what a configuration decides is a function of its fields and of t
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+from posjax.interop import latent
 from posjax.interop.fields import Fields
 from posjax.interop.layers import turns, type_of
 from posjax.layers.projections import Norm
@@ -71,6 +72,7 @@ class Family(NamedTuple):
     weightless: whether the norms have no weights. Whether they come before RoPE or after it is then
       the same.
     embedded: whether positions are added to the embeddings, so that the layers know none.
+    latent: the narrow vectors of which keys and values are made, or None.
     heads: the field that has the number of heads, where it is not a usual one.
     kv_heads: the number of key heads, where num_key_value_heads does not say it.
     chunk: tokens of one chunk, where tokens see no other chunk than their own.
@@ -91,6 +93,7 @@ class Family(NamedTuple):
   added: float = 0.0
   weightless: bool = False
   embedded: bool = False
+  latent: Reader = never
   heads: str = ''
   kv_heads: Reader = never
   chunk: Reader = never
@@ -388,6 +391,11 @@ FAMILIES: dict[str, Family | dict[str, Family]] = {
   'nemotron': _PLAIN,
   'starcoder2': Family(bias=flag('use_bias'), window=everywhere),
   'stablelm': Family(bias=flag('use_qkv_bias'), out_bias=_NONE, known=off('qk_layernorm')),
+  'deepseek_v3': _PLAIN._replace(
+    names=Names(query='q_a_proj', key='kv_a_proj_with_mqa'),
+    latent=latent.read_latent,
+    scale=latent.scale,
+  ),
   'persimmon': Family(_PERSIMMON, bias=_YES, norm=_PHI_NORM),
   'phi': Family(_PHI, bias=_YES, norm=_PHI_NORM),
   'ernie4_5': Family(bias=flag('use_bias')),

@@ -4,11 +4,12 @@ from typing import Any, NamedTuple
 
 from posjax.arguments import Size, Whole, read, shown
 from posjax.chain import chain
+from posjax.interop import latent
 from posjax.interop.defaults import DEFAULTS
 from posjax.interop.families import FAMILIES, Family
 from posjax.interop.fields import Config, Fields, read_config
 from posjax.interop.positions import of_model
-from posjax.layers.projections import Norm
+from posjax.layers.projections import Latent, Norm
 from posjax.scheme import Scheme, declares
 
 _DEPTHS = 'num_hidden_layers', 'n_layer', 'num_layers', 'n_layers', 'encoder_layers'
@@ -33,6 +34,8 @@ class Settings(NamedTuple):
     use_bias: whether queries, keys and values have biases.
     out_bias: whether the output has one.
     qk_norm: the norm of queries and keys, or None.
+    value_dim: the width of a value; None for D.
+    latent: the narrow vectors of which keys and values are made, or None.
     chunk: how many tokens make a chunk, where tokens see only their own chunk; the layers do not
       take this: longer texts need `segments=1 + pos // chunk`. None where there are no chunks.
   """
@@ -50,6 +53,8 @@ class Settings(NamedTuple):
   use_bias: bool = False
   out_bias: bool | None = None
   qk_norm: Norm | None = None
+  value_dim: int | None = None
+  latent: Latent | None = None
   chunk: int | None = None
 
   def arguments(self) -> dict[str, Any]:
@@ -94,9 +99,13 @@ def layer(
   length = read(length, Size | None, 'length')
   _check_known(fields, family)
   width, heads, kv_heads, head_dim = _sizes(fields, family, index)
+  made_of, value_dim = family.latent(fields, index), None
+  if made_of is not None:
+    head_dim, value_dim = latent.widths(fields)
   scheme = Scheme()
   if part != 'cross' and not family.embedded:
-    scheme = of_model(fields, layer=index, length=length, bidirectional=part == 'encoder')
+    turning = fields if made_of is None else latent.of_whole_heads(fields)
+    scheme = of_model(turning, layer=index, length=length, bidirectional=part == 'encoder')
     scheme = _without_embedding(scheme)
   use_bias = bool(family.bias(fields, index))
   out_bias = family.out_bias(fields, index)
@@ -110,6 +119,8 @@ def layer(
     use_bias=use_bias,
     out_bias=use_bias if out_bias is None else out_bias,
     qk_norm=family.norm(fields, index),
+    value_dim=value_dim,
+    latent=made_of,
     chunk=family.chunk(fields, index),
   )
 
