@@ -94,7 +94,7 @@ ROOMS = {
   'posjax/linen.py': {*RECORD, 'posjax.layers'},
   'posjax/interop/*.py': {
     *(*RECORD, 'posjax.math', 'posjax.chain', 'posjax.schemes'),
-    'posjax.layers.projections',  # the norms of a checkpoint's queries and keys
+    'posjax.layers',  # the norms of a checkpoint's queries and keys
   },
 }
 IN_ROOMS = [(path, room) for room in ROOMS for path in group(room)]

@@ -81,7 +81,7 @@ def load_attention(
 
 
 def _block(names: Names, keys: list[str], index: int, prefix: str | None) -> str:
-  """What stands before the names of the attention's weights, with its last dot."""
+  """The path before the names of the attention's weights, with its last dot."""
   block = f'{names.block.format(index)}.'
   if prefix is not None:
     return prefix + block

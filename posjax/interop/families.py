@@ -51,12 +51,12 @@ class Names(NamedTuple):
 
 
 def never(fields: Fields, layer: int) -> Any:
-  """What a family does not have."""
+  """None, for what a family does not have."""
   return None
 
 
 class Family(NamedTuple):
-  """What the layers of a family do.
+  """A family: how its layers attend.
 
   Attributes:
     names: of the weights.

@@ -145,7 +145,7 @@ def _check_alone(fields: Fields, kind: str | None) -> None:
 
 
 def _temperature(fields: Fields) -> Scheme:
-  """What the layers of Llama 4 do that do not turn: queries grow with their position."""
+  """The layers of Llama 4 that do not turn: their queries grow with their position."""
   if not fields.get('attn_temperature_tuning', bool, True):
     return none.scheme()
   floor = fields.get('floor_scale', Size, 8192)

@@ -1,4 +1,4 @@
-"""What a layer of a checkpoint does around its scheme."""
+"""The settings of a layer: all that it does around its scheme."""
 
 from typing import Any, NamedTuple
 
