@@ -92,7 +92,10 @@ ROOMS = {
   'posjax/layers/*.py': {*RECORD, 'posjax.math', 'posjax.attention'},
   'posjax/nnx.py': {*RECORD, 'posjax.layers'},
   'posjax/linen.py': {*RECORD, 'posjax.layers'},
-  'posjax/interop/*.py': {*RECORD, 'posjax.math', 'posjax.chain', 'posjax.schemes'},
+  'posjax/interop/*.py': {
+    *(*RECORD, 'posjax.math', 'posjax.chain', 'posjax.schemes'),
+    'posjax.layers',  # the norms of a checkpoint's queries and keys
+  },
 }
 IN_ROOMS = [(path, room) for room in ROOMS for path in group(room)]
 

@@ -208,6 +208,82 @@ def test_sections_are_read_from_the_old_form_and_the_new(interleaved):
     assert made.axes == 3
 
 
+def test_scaled_sections_are_those_of_yarn():
+  """Of text, whose three ids are equal, M-RoPE over YaRN is YaRN."""
+  told = {'rope_type': 'yarn', 'factor': 4.0, 'original_max_position_embeddings': 16}
+  text = interop.from_hf(_llama(told, rope_theta=1e4))
+  sections = {'mrope_section': [2, 1, 1], 'mrope_interleaved': True}
+  config = {'model_type': 'qwen3_vl_text', 'rope_theta': 1e4, 'rope_scaling': told | sections}
+  x, pos = jax.random.normal(jax.random.key(0), (1, 4, 1, 8)), jnp.array([[0, 3, 50, 9]])
+  found = interop.from_hf(config).query({}, x, jnp.stack([pos] * 3, -1))
+  assert error(found, text.query({}, x, pos)) < 1e-6
+
+
+@pytest.mark.parametrize(('kind', 'dealt'), [('qwen2_5_vl_vision', False), ('pixtral', True)])
+def test_the_rope_of_a_vision_tower_is_axial(kind, dealt):
+  config = {'model_type': kind, 'rope_parameters': {'rope_type': 'axial', 'rope_theta': 1e4}}
+  made = interop.from_hf(config)
+  assert made.axes == 2
+  x = np.random.default_rng(0).normal(size=(1, 3, 1, 8)).astype(np.float32)
+  ids = np.array([[[0, 0], [1, 2], [5, 3]]], np.int32)
+  # Frequencies and axes as transformers lays them out.
+  frequencies = 1e4 ** -np.array([0, 0.5, 0.25, 0.75] if dealt else [0, 0.5, 0, 0.5])
+  angle = ids[..., [0, 0, 1, 1]] * frequencies
+  cos, sin = (np.tile(f(angle), 2)[:, :, None] for f in (np.cos, np.sin))
+  expected = x * cos + np.concatenate([-x[..., 4:], x[..., :4]], -1) * sin
+  assert error(made.query({}, jnp.asarray(x), jnp.asarray(ids)), expected) < 1e-6
+
+
+@pytest.mark.parametrize(
+  ('config', 'layer', 'line'),
+  [
+    ({'model_type': 'smollm3', 'rope_theta': 500.0}, 2, 'rope(base=500.0)'),
+    ({'model_type': 'smollm3', 'rope_theta': 500.0}, 3, 'none'),
+    ({'model_type': 'smollm3', 'rope_theta': 500.0, 'no_rope_layers': [0, 1]}, 0, 'none'),
+    ({'model_type': 'exaone4', 'rope_theta': 500.0, 'sliding_window': 9}, 3, 'none'),
+    ({'model_type': 'exaone4', 'rope_theta': 500.0, 'sliding_window': None}, 3, 'rope(base=500.0)'),
+    ({'model_type': 'llama4_text', 'rope_theta': 500.0}, 0, 'rope(base=500.0, interleaved=True)'),
+    (
+      {'model_type': 'llama4_text', 'rope_theta': 5e5, 'floor_scale': 9, 'attn_scale': 0.2},
+      3,
+      'floor_log(9, 0.2)',
+    ),
+    ({'model_type': 'llama4_text', 'attn_temperature_tuning': False}, 3, 'none'),
+    (
+      {
+        'model_type': 'ministral3',
+        'rope_parameters': {
+          **{'rope_type': 'default', 'rope_theta': 500.0, 'llama_4_scaling_beta': 0.1},
+          'original_max_position_embeddings': 16,
+        },
+      },
+      0,
+      'rope(base=500.0)+floor_log(16, 0.1, offset=0)',
+    ),
+    (
+      {
+        'model_type': 'gemma3_text',
+        'rope_parameters': {'full_attention': {'rope_theta': 7e5}, 'sliding_attention': None},
+      },
+      0,
+      'rope',
+    ),
+  ],
+)
+def test_a_layer_is_this_line(config, layer, line):
+  made = interop.from_hf(config, layer=layer)
+  assert posjax.places(made) == posjax.places(posjax.get(line))
+  found, expected = (_placed_alone(scheme) for scheme in (made, posjax.get(line)))
+  for one, other in zip(found, expected, strict=True):
+    np.testing.assert_array_equal(one, other)
+
+
+def _placed_alone(scheme):
+  x, pos = jax.random.normal(jax.random.key(0), (1, 5, 1, 8)), jnp.array([[0, 1, 8, 15, 23]])
+  params = ({}, {}) if scheme.parts else {}
+  return scheme.query(params, x, pos), scheme.key(params, x, pos)
+
+
 def _placed(scheme, head_dim):
   """Random queries and keys after place 2."""
   x, pos = jax.random.normal(jax.random.key(0), (1, 5, 1, head_dim)), jnp.array([[0, 1, 2, 5, 23]])
@@ -226,8 +302,8 @@ def _expected(line, head_dim):
     ({'model_type': 'deberta-v9'}, "No positions are known of the model_type 'deberta-v9'"),
     (_llama({'type': 'xpos'}), "no scheme for the rope type 'xpos'. There are: .*'yarn'"),
     (
-      _llama({'type': 'yarn', 'mrope_section': [1, 3]}),
-      'M-RoPE is known with frequencies that are',
+      _llama({'type': 'llama3', 'mrope_section': [1, 3]}),
+      'M-RoPE is known with the rope types',
     ),
     (_llama({'type': 'yarn', 'factor': 2, 'twist': 1}), r"'yarn' is not known with \['twist'\]"),
     (_llama({'type': 'dynamic', 'factor': 2}), 'Dynamic NTK depends on the length of the text'),
@@ -244,21 +320,20 @@ def _expected(line, head_dim):
     # In transformers, every fourth layer of these has no RoPE unless no_rope_layers says otherwise.
     (
       {'model_type': 'smollm3', 'rope_theta': 2e6, 'no_rope_layers': [1, 1, 1, 0]},
-      "Some layers of the model have no positions .* give those 'none', and set no_rope_layers",
+      'Some layers of smollm3 do not turn .* give layer, the index of one, but got None',
     ),
-    ({'model_type': 'smollm3', 'rope_theta': 2e6}, 'Every fourth layer of smollm3 has no RoPE'),
-    (
-      {'model_type': 'smollm3', 'rope_theta': 2e6, 'no_rope_layers': None},
-      'Every fourth layer of smollm3 has no RoPE',
-    ),
+    ({'model_type': 'smollm3', 'rope_theta': 2e6}, 'Some layers of smollm3 do not turn'),
     (
       {'model_type': 'llama4_text', 'rope_theta': 5e5, 'no_rope_layers': []},
-      'Every fourth layer of llama4_text has no RoPE .* no scheme .*attn_temperature_tuning',
+      'Some layers of llama4_text do not turn',
     ),
     (
-      {'model_type': 'llama4_text', 'rope_theta': 5e5, 'no_rope_layers': [1, 0]},
-      'Some layers .* no scheme .*attn_temperature_tuning',
+      {'model_type': 'exaone4', 'rope_theta': 1e6},
+      "Only the 'sliding_attention' layers of exaone4",
     ),
+    ({'model_type': 'esm'}, "ESM is known with position_embedding_type 'rotary', but got None"),
+    ({'model_type': 'roformer', 'rotary_value': True}, 'rotary_value must be False, because'),
+    ({'model_type': 'pixtral', 'rope_theta': 1e4}, "pixtral is known with the rope type 'axial'"),
     # Versions of transformers differ about this default.
     ({'model_type': 'cohere'}, "no rope_theta, and that of 'cohere' is not known"),
     ({'model_type': 'persimmon'}, "no rope_theta, and that of 'persimmon' is not known"),
@@ -295,14 +370,14 @@ def test_what_is_not_known_is_refused_by_name(config, message):
     interop.from_hf(config)
 
 
-EXAONE = {'model_type': 'exaone4', 'rope_theta': 1e6}
+EXAONE = {'model_type': 'exaone_moe', 'rope_theta': 1e6}
 
 
 @pytest.mark.parametrize(
   ('config', 'message'),
   [
-    (EXAONE, "layers of 'exaone4' do not turn queries and keys, .* whatever interleaved says"),
-    ({**EXAONE, 'model_type': 'ministral3'}, 'or scale them by their position'),
+    (EXAONE, "layers of 'exaone_moe' do not turn queries and keys, .* whatever interleaved says"),
+    ({**EXAONE, 'model_type': 'mistral4'}, 'or scale them by their position'),
     (
       {'layer_types': ['sliding_attention', 'full_attention']},
       "'new' may differ, .* leave layer_typ",

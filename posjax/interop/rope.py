@@ -7,36 +7,86 @@ of transformers' configuration classes, which `config.json` leaves out.
 """
 
 import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 from posjax.arguments import Size, shown
+from posjax.chain import chain
 from posjax.interop.fields import Fields
-from posjax.interop.layers import check_layers
+from posjax.interop.layers import check_layers, turns, type_of
+from posjax.math import angles
 from posjax.scheme import Scheme
-from posjax.schemes import dynamic_ntk, llama3, longrope, mrope, none, partial, rope, yarn
+from posjax.schemes import (
+  axial_rope,
+  dynamic_ntk,
+  floor_log,
+  llama3,
+  longrope,
+  mrope,
+  none,
+  partial,
+  rope,
+  yarn,
+)
 
 # Models whose pairs of dimensions are neighbours, and models whose pairs are half a head apart.
 _INTERLEAVED = {
   *('codegen', 'cohere', 'cohere2', 'deepseek_v2', 'deepseek_v3', 'ernie4_5', 'glm', 'glm4'),
-  *('gptj', 'helium', 'llama4_text'),
+  *('ernie4_5_moe', 'gptj', 'helium', 'llama4_text', 'roformer'),
 }
 _SPLIT = {
-  *('falcon', 'gemma', 'gemma2', 'gemma3_text', 'gemma4_text', 'gpt_neox', 'gpt_oss', 'granite'),
-  *('llama', 'mistral', 'mixtral', 'modernbert', 'nemotron', 'olmo', 'olmo2', 'persimmon', 'phi'),
-  *('phi3', 'phimoe', 'qwen2', 'qwen2_moe', 'qwen3', 'qwen3_moe', 'smollm3', 'stablelm'),
-  *('qwen2_vl', 'qwen2_vl_text', 'qwen2_5_vl', 'qwen2_5_vl_text', 'qwen3_vl_text', 'starcoder2'),
+  *('apertus', 'arcee', 'cwm', 'dots1', 'esm', 'eurobert', 'exaone4', 'falcon', 'flex_olmo'),
+  *('gemma', 'gemma2', 'gemma3_text', 'gemma4_text', 'glm4_moe', 'gpt_neox', 'gpt_oss', 'granite'),
+  *('granitemoe', 'granitemoeshared', 'hyperclovax', 'jais2', 'llama', 'minimax_m2', 'ministral'),
+  *('ministral3', 'mistral', 'mixtral', 'modernbert', 'nemotron', 'nomic_bert', 'olmo'),
+  *('olmo2', 'olmo3', 'olmoe', 'persimmon', 'phi', 'phi3', 'phimoe', 'qwen2', 'qwen2_moe'),
+  *('qwen3', 'qwen3_moe', 'seed_oss', 'smollm3', 'solar_open', 'stablelm', 'starcoder2'),
+  *('qwen2_vl', 'qwen2_vl_text', 'qwen2_5_vl', 'qwen2_5_vl_text', 'qwen3_vl_text'),
 }
+# Models whose queries grow with their position, after they have turned.
+_TEMPERED = {'ministral3'}
 # Models of three ids for each token. The value: whether the ids take frequencies in turn, which
 # transformers decides by the model, and not by the configuration.
 _MULTIMODAL = {
   **dict.fromkeys(('qwen2_vl', 'qwen2_vl_text', 'qwen2_5_vl', 'qwen2_5_vl_text'), False),
   'qwen3_vl_text': True,
 }
+# Vision towers whose pairs are half a head apart, those of the row before those of the column. The
+# value: whether the frequencies of the whole head are dealt out to row and column in turn.
+_AXIAL = {
+  **dict.fromkeys(
+    (
+      *('cohere_compass_vision', 'dots3_note_vision_encoder', 'ernie4_5_vl_moe_vision'),
+      *('exaone4_5_vision', 'glm4v_vision', 'glm4v_moe_vision', 'glm5_next_vision'),
+      *('glm_ocr_vision', 'lfm3_vl_vision', 'mlcd_vision_model', 'muse_glimmer_vision'),
+      *('muse_spark_vision', 'paddleocr_vl_vision', 'qwen2_5_omni_vision_encoder'),
+      *('qwen2_5_vl_vision', 'qwen2_vl_vision', 'qwen3_5_vision', 'qwen3_5_moe_vision'),
+      *('qwen3_omni_moe_vision_encoder', 'qwen3_vl_vision', 'qwen3_vl_moe_vision'),
+      *('qwen4_exp_vision', 'video_llama_3_vision'),
+    ),
+    False,
+  ),
+  'pixtral': True,
+}
+# The rope types that M-RoPE may have, and the parameters that each reads.
+_SECTIONED: dict[str, tuple[str, ...]] = {
+  'default': (),
+  'mrope': (),
+  'linear': ('factor',),
+  'yarn': (
+    *('factor', 'original_max_position_embeddings', 'finetuned', 'beta_fast', 'beta_slow'),
+    *('mscale', 'mscale_all_dim', 'attention_factor', 'truncate'),
+  ),
+}
 # Models whose base is 10000 where `config.json` has no rope_theta. Cohere and Persimmon are not
 # here, because versions of transformers differ about theirs.
 _BASE_10000 = {
-  *('codegen', 'deepseek_v2', 'deepseek_v3', 'falcon', 'gemma', 'gemma2', 'glm', 'gptj'),
+  *('codegen', 'deepseek_v2', 'deepseek_v3', 'esm', 'falcon', 'gemma', 'gemma2', 'glm', 'gptj'),
+  'roformer',
   *('gpt_neox', 'llama', 'mistral', 'phi', 'phi3', 'qwen2', 'stablelm'),
+}
+# The field that has the base of a type of layers, where the entry of that type is null.
+_LAYER_BASES: dict[str | None, dict[str, str]] = {
+  'gemma3_text': {'full_attention': 'rope_theta', 'sliding_attention': 'rope_local_base_freq'}
 }
 _DEFAULTS = {
   'codegen': {'rotary_dim': 64},
@@ -53,7 +103,11 @@ _DEFAULTS = {
 
 
 def rotary(
-  fields: Fields, layer_type: str | None, length: int | None, interleaved: bool | None
+  fields: Fields,
+  layer_type: str | None = None,
+  length: int | None = None,
+  interleaved: bool | None = None,
+  layer: int | None = None,
 ) -> Scheme:
   """The scheme of a model that rotates queries and keys; for the arguments see `interop.from_hf`.
 
@@ -62,21 +116,60 @@ def rotary(
 
   Example:
     >>> from posjax.scheme import places
-    >>> config = {'model_type': 'gptj', 'n_embd': 4096, 'n_head': 16}
-    >>> places(rotary(Fields(config), None, None, None))
+    >>> places(rotary(Fields({'model_type': 'gptj', 'n_embd': 4096, 'n_head': 16})))
     ('query', 'key')
   """
   kind = fields.get('model_type', str)
+  if kind in _AXIAL:
+    return _axial(fields, kind)
   fields = Fields({**_DEFAULTS.get(kind, {}), **fields.values})
   layout = _interleaved(fields, kind, interleaved)
+  _check_alone(fields, kind)
   check_layers(fields, kind, kind in _INTERLEAVED | _SPLIT)
-  if kind == 'cohere2' and layer_type != 'sliding_attention':
-    if layer_type == 'full_attention':
-      return none.scheme()
-    raise ValueError(
-      "Only the 'sliding_attention' layers of cohere2 turn: give layer_type, but got "
-      f'{shown(layer_type)}.'
-    )
+  if layer is not None and layer_type is None:
+    layer_type = type_of(fields, layer)
+  if not turns(fields, layer, layer_type):
+    return _temperature(fields) if kind == 'llama4_text' else none.scheme()
+  if kind in _TEMPERED:
+    return _tempered(fields, length, layout)
+  return _turning(fields, layer_type, length, layout)
+
+
+def _check_alone(fields: Fields, kind: str | None) -> None:
+  """Raises ValueError if a model that may turn queries and keys does not, or turns values, too."""
+  if kind == 'esm' and fields.get('position_embedding_type', str, 'absolute') != 'rotary':
+    got = shown(fields.values.get('position_embedding_type'))
+    raise ValueError(f"ESM is known with position_embedding_type 'rotary', but got {got}.")
+  if kind == 'roformer' and fields.get('rotary_value', bool):
+    raise fields.refuse('rotary_value', 'False, because values that turn are not read')
+
+
+def _temperature(fields: Fields) -> Scheme:
+  """The layers of Llama 4 that do not turn: their queries grow with their position."""
+  if not fields.get('attn_temperature_tuning', bool, True):
+    return none.scheme()
+  floor = fields.get('floor_scale', Size, 8192)
+  return floor_log.scheme(floor, fields.get('attn_scale', float, 0.1), offset=1)
+
+
+def _tempered(fields: Fields, length: int | None, layout: bool) -> Scheme:
+  """Ministral 3: queries grow with their position after they have turned."""
+  told = _parameters(fields, None)
+  beta = told.get('llama_4_scaling_beta', float)
+  apart = 'llama_4_scaling_beta', 'max_position_embeddings', _LENGTH
+  rest = {name: value for name, value in told.values.items() if name not in apart}
+  rest = {told.path.rstrip('.'): rest, _LENGTH: _original(told, fields)}
+  turning = _turning(Fields({**fields.values, **rest}), None, length, layout)
+  if beta is None:
+    got = shown(dict(told.values))
+    raise ValueError(f'The configuration needs {told.path}llama_4_scaling_beta, but got {got}.')
+  floor = _original_or_longest(told, fields)
+  return chain(turning, floor_log.scheme(floor, beta, offset=0)) if beta else turning
+
+
+def _turning(fields: Fields, layer_type: str | None, length: int | None, layout: bool) -> Scheme:
+  """The scheme of a layer that turns."""
+  kind = fields.get('model_type', str)
   told = _parameters(fields, layer_type)
   if told.values.get('mrope_section') is not None:
     return _multimodal(told, fields, layout)
@@ -97,19 +190,51 @@ def rotary(
 
 def _multimodal(told: Fields, fields: Fields, interleaved: bool) -> Scheme:
   """M-RoPE, with three ids for each token, whatever the rope type is called."""
-  _refuse_unknown(told, {'mrope_section', 'mrope_interleaved'}, 'M-RoPE')
   kind = _rope_type(told)
-  if interleaved or kind not in ('default', 'mrope'):
+  if interleaved or kind not in _SECTIONED:
     raise ValueError(
-      'M-RoPE is known with frequencies that are not scaled, and pairs half a head apart, but got '
-      f'{shown(dict(told.values))} of {fields.values.get("model_type")!r}.'
+      f'M-RoPE is known with the rope types {list(_SECTIONED)}, and pairs half a head apart, but '
+      f'got {shown(dict(told.values))} of {fields.values.get("model_type")!r}.'
     )
+  reads = {'mrope_section', 'mrope_interleaved', 'partial_rotary_factor', *_SECTIONED[kind]}
+  _refuse_unknown(told, reads, 'M-RoPE')
   sections = told.get('mrope_section', list[Size])
   model = fields.get('model_type', str) or ''
   in_turn = told.get('mrope_interleaved', bool, _MULTIMODAL.get(model, False))
   if in_turn != _MULTIMODAL.get(model, in_turn):
     raise told.refuse('mrope_interleaved', f'{not in_turn} for {model}')
-  return mrope.scheme(sections, _base(fields, told), in_turn)
+  _check_sections(sections, fields, told)
+  base = _base(fields, told)
+  return mrope.scheme(sections, base, in_turn, *_scaled(told, fields, 2 * sum(sections), base))
+
+
+def _check_sections(sections: Sequence[int], fields: Fields, told: Fields) -> None:
+  """Raises ValueError if part of a head turns, and the sections have another number of pairs."""
+  share = _share(fields, told)
+  if share not in (None, 1) and int(_head_dim(fields) * share) != 2 * sum(sections):
+    raise told.refuse('mrope_section', f'those of {int(_head_dim(fields) * share) // 2} pairs')
+
+
+def _scaled(
+  told: Fields, fields: Fields, width: int, base: float
+) -> tuple[list[float] | None, float]:
+  """M-RoPE's frequencies where they are scaled, and the factor of queries and keys."""
+  kind = _rope_type(told)
+  if kind == 'linear':
+    factor = told.needed('factor', told.positive)
+    return (angles.frequencies(width, base) / factor).tolist(), 1.0
+  if kind != 'yarn':
+    return None, 1.0
+  made = _yarn(told, fields, None)
+  factor, original = made.args
+  given = dict(made.keywords)
+  names = 'beta_fast', 'beta_slow', 'truncate'
+  shape = {name: given[name] for name in names if name in given}
+  grown = given.get('attention_factor')
+  if grown is None:
+    both = {name: given[name] for name in ('mscale', 'mscale_all_dim') if name in given}
+    grown = yarn.magnitude(factor, **both)
+  return yarn.frequencies(width, factor, original, base, **shape).tolist(), grown
 
 
 def _rope_type(told: Fields) -> str:
@@ -150,13 +275,16 @@ def _parameters(fields: Fields, layer_type: str | None) -> Fields:
     raise ValueError(
       f'Layers differ: layer_type must be one of {list(told.values)}, but got {shown(layer_type)}.'
     )
-  return _of_layers(told, layer_type)
+  return _of_layers(fields, told, layer_type)
 
 
-def _of_layers(told: Fields, layer_type: str) -> Fields:
-  if told.values[layer_type] is None:
+def _of_layers(fields: Fields, told: Fields, layer_type: str) -> Fields:
+  if told.values[layer_type] is not None:
+    return told.section(layer_type)
+  name = _LAYER_BASES.get(fields.get('model_type', str), {}).get(layer_type)
+  if name is None:
     raise told.refuse(layer_type, 'a dict, because layers without RoPE are not read')
-  return told.section(layer_type)
+  return Fields({'rope_theta': fields.needed(name, fields.positive)}, f'{told.path}{layer_type}.')
 
 
 def _layered(told: Fields) -> bool:
@@ -331,6 +459,17 @@ def _proportional(told, fields, length):
   return functools.partial(
     partial.scheme, 1.0 if share is None else share, factor=1.0 if factor is None else factor
   )
+
+
+def _axial(fields: Fields, kind: str) -> Scheme:
+  """The vision towers that turn by two ids for each token: its row, then its column."""
+  told = _parameters(fields, None)
+  if _rope_type(told) != 'axial':
+    got = shown(dict(told.values))
+    raise ValueError(f"{kind} is known with the rope type 'axial', but got {got}.")
+  _refuse_unknown(told, set(), "The rope type 'axial'")
+  base = told.needed('rope_theta', told.positive)
+  return axial_rope.scheme(axes=2, base=base, dealt=_AXIAL[kind])
 
 
 _LENGTH = 'original_max_position_embeddings'

@@ -4,7 +4,8 @@ Each of the d/2 = sum(sections) rotated pairs k has RoPE's frequency f = base^(-
 id f for one of the token's n ids. By sections (Qwen2-VL), the first sections[0] frequencies take
 id 0, the next sections[1] take id 1, and so on. With `interleaved_sections` (Qwen3-VL), id a > 0
 takes sections[a] frequencies, a, a + n, a + 2n, .., and id 0 takes all others, so that every id has
-fast and slow ones. A token of a text has its position in all n ids, and this is plain RoPE.
+fast and slow ones. Where these go beyond the last frequency, id a takes fewer, as in that code.
+A token of a text has its position in all n ids, and this is plain RoPE.
 
 Reference: Wang et al. 2024, Qwen2-VL, https://arxiv.org/abs/2409.12191, section 2.1; which
 frequency takes which id is only in the code (Hugging Face transformers). Qwen2-VL has sections
@@ -13,12 +14,15 @@ half the head, its first d dimensions are rotated, with the frequencies of that 
 stay as they are (partial rotation). Pairs are (k, k + d/2), as in these models. ids are [B, T, n].
 """
 
+from collections.abc import Sequence
+
 import numpy as np
 from jaxtyping import Array, Float, Int, Num
 
 from posjax.arguments import checked
 from posjax.math.angles import assigned_angles, frequencies
 from posjax.math.checks import check_positive
+from posjax.math.heads import multiplied
 from posjax.math.rotation import rotate
 from posjax.scheme import Scheme
 
@@ -37,7 +41,7 @@ def axis(
       section after the other.
 
   Raises:
-    ValueError: if the sections are no such numbers, or cannot be interleaved.
+    ValueError: if the sections are no such numbers.
 
   Example:
     >>> axis((2, 3, 3))
@@ -52,11 +56,6 @@ def axis(
     return np.repeat(np.arange(axes), sections)
   taken_by = np.zeros(half, np.int64)
   for a, count in enumerate(sections[1:], start=1):
-    if a + axes * (count - 1) >= half:
-      raise ValueError(
-        f'Interleaved, every {axes}th of {half} frequencies is too few for {count} in section {a}, '
-        f'but got {sections}.'
-      )
     taken_by[a : axes * count : axes] = a
   return taken_by
 
@@ -66,6 +65,8 @@ def scheme(
   sections: tuple[int, ...] | list[int],
   base: float = 10000.0,
   interleaved_sections: bool = False,
+  scaled: Sequence[float] | None = None,
+  attention_factor: float = 1.0,
 ) -> Scheme:
   """Multimodal rotary positions.
 
@@ -73,6 +74,9 @@ def scheme(
     sections: how many frequencies each of the n ids has; twice their sum is the rotated width.
     base: shared by the family, see `posjax.math.rotation`; Qwen2-VL has 1e6, Qwen3-VL 5e6.
     interleaved_sections: whether the ids take frequencies in turn, as in Qwen3-VL.
+    scaled: the frequencies of all pairs, in radians per token, instead of RoPE's: those of
+      `posjax.schemes.yarn.frequencies`, say, by which Qwen's models read longer texts.
+    attention_factor: what queries and keys are multiplied by; YaRN's `magnitude`.
 
   Raises:
     ValueError: if an argument is out of range; where used, if a head is narrower than the rotated
@@ -83,9 +87,14 @@ def scheme(
     >>> places(scheme((16, 24, 24))), scheme((16, 24, 24)).axes
     (('query', 'key'), 3)
   """
-  check_positive('M-RoPE', base=base)
+  check_positive('M-RoPE', base=base, attention_factor=attention_factor)
   taken_by = axis(sections, interleaved_sections)
   width = 2 * len(taken_by)
+  by_pair = frequencies(width, base) if scaled is None else np.asarray(scaled, np.float64)
+  if len(by_pair) != len(taken_by):
+    raise ValueError(
+      f'M-RoPE needs one frequency for each of {len(taken_by)} pairs, but got {len(by_pair)}.'
+    )
 
   def rotated(params, x: Float[Array, 'B T H D'], at: Num[Array, 'B T n']):
     if x.shape[-1] < width:
@@ -93,6 +102,7 @@ def scheme(
         f'Sections {tuple(sections)} rotate {width} dimensions of each head, but got heads of '
         f'width {x.shape[-1]}.'
       )
-    return rotate(x, assigned_angles(at, frequencies(width, base), taken_by))
+    turned = rotate(x, assigned_angles(at, by_pair, taken_by))
+    return turned if attention_factor == 1 else multiplied(turned, attention_factor)
 
   return Scheme(query=rotated, key=rotated, axes=len(sections))

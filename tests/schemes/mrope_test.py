@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import posjax
-from posjax.schemes import axial_rope, mrope, rope
+from posjax.schemes import axial_rope, mrope, rope, yarn
 from tests import loops
 from tests.loops import error
 
@@ -119,10 +119,23 @@ def test_sections_that_are_none_are_refused(sections):
     mrope.scheme(sections)
 
 
-def test_sections_that_cannot_be_interleaved_are_refused():
-  mrope.scheme((1, 2, 1))
-  with pytest.raises(ValueError, match=r'every 3th of 4 .* too few for 2 in section 1, but got'):
-    mrope.scheme((1, 2, 1), interleaved_sections=True)
+def test_interleaved_sections_end_at_the_last_frequency():
+  """As in transformers, whose slices end there: GenLIP has (8, 12, 12) over 32 pairs."""
+  taken_by = mrope.axis((8, 12, 12), interleaved_sections=True)
+  assert [list(taken_by).count(a) for a in range(3)] == [11, 11, 10]
+  np.testing.assert_array_equal(taken_by, np.arange(32) % 3)
+
+
+def test_scaled_frequencies_take_the_place_of_ropes(key):
+  x = jax.random.normal(key, (1, 5, 1, 8))
+  pos = jnp.arange(5, dtype=jnp.int32)[None]
+  scaled = yarn.frequencies(8, 4.0, 16)
+  made = mrope.scheme((2, 2), scaled=scaled.tolist(), attention_factor=1.5)
+  found = made.query({}, x, jnp.stack([pos, pos], -1))
+  expected = yarn.scheme(4.0, 16, attention_factor=1.5).query({}, x, pos)
+  assert error(found, expected) < 1e-6
+  with pytest.raises(ValueError, match='one frequency for each of 4 pairs, but got 3'):
+    mrope.scheme((2, 2), scaled=[1.0, 0.5, 0.1])
 
 
 def test_a_base_out_of_range_is_refused():

@@ -1,0 +1,296 @@
+"""The weights of a layer's attention, from a checkpoint to the layout of posjax's layers."""
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array
+
+from posjax.arguments import read, shown
+from posjax.interop import latent
+from posjax.interop.families import Family, Names
+from posjax.interop.fields import Config, Fields
+from posjax.interop.settings import Settings, layer, of_family
+from posjax.interop.weights import kernel
+from posjax.scheme import Dims, declares
+
+Shape = tuple[int, ...]
+_FLOATS = ('float16', 'bfloat16', 'float32', 'float64')
+
+
+def load_attention(
+  config: Config,
+  index: int,
+  weights: Any,
+  *,
+  part: str | None = None,
+  prefix: str | None = None,
+) -> dict[str, Any]:
+  """The weights of a layer's attention, as the layers of posjax hold them.
+
+  They are the collection 'params' of `posjax.linen.Attention(**layer(config, index).arguments())`;
+  `nnx.update(attention, loaded)` puts them into `posjax.nnx.Attention`. Dtypes stay as they are.
+
+  Args:
+    config: see `layer`.
+    index: see `layer`.
+    weights: the checkpoint's names and arrays, of NumPy, JAX or torch: a mapping, or what
+      `safetensors.safe_open` returns. Only what the layer needs is read. It may hold the attention
+      of this layer alone, with names as in its own `state_dict()`.
+    part: see `layer`.
+    prefix: what stands before 'layers.0' in the names, as 'model.', for checkpoints that have
+      several such stacks of layers.
+
+  Returns:
+    The kernels of `query`, `key`, `value` and `out`, their biases, `sinks`, the norms, and the
+    table of the scheme, where the layer has them.
+
+  Raises:
+    ValueError: as `layer`; and if a weight is missing, has another shape, or is not known.
+    TypeError: if the weights are no mapping, or a weight is no array of floats.
+
+  Example:
+    >>> config = {'model_type': 'llama', 'hidden_size': 8, 'num_attention_heads': 2}
+    >>> w = np.ones((8, 8), np.float32)
+    >>> names = [f'model.layers.0.self_attn.{each}_proj.weight' for each in 'qkvo']
+    >>> loaded = load_attention({**config, 'num_key_value_heads': 2}, 0, dict.fromkeys(names, w))
+    >>> loaded['query']['kernel'].shape, loaded['out']['kernel'].shape
+    ((8, 2, 4), (2, 4, 8))
+  """
+  fields, family = of_family(config, index, part)
+  told = layer(config, index, part=part, length=1)
+  prefix = read(prefix, str | None, 'prefix')
+  if not hasattr(weights, 'keys'):
+    raise TypeError(f'Weights must be a mapping of names to arrays, but got {shown(weights)}.')
+  names, keys = family.names, list(weights.keys())
+  block = _block(names, keys, index, prefix)
+  fused = bool(names.fused) and f'{block}{names.query}.weight' not in keys
+  shapes = _all_shapes(family, told, block, index, fused)
+  table = _table_name(family, block, index)
+  _check_names(shapes, keys, block, names)
+  arrays = {name: _array(weights, name, shape) for name, shape in shapes.items()}
+  found = {name.removeprefix(block): array for name, array in arrays.items() if name != table}
+  loaded = _assembled(found, family, told, fields)
+  if family.table is not None and table:
+    held = 'scheme_params' if family.table.layer is None else 'model_params'
+    loaded[held] = {family.table.parameter: arrays[table]}
+  return loaded
+
+
+def _block(names: Names, keys: list[str], index: int, prefix: str | None) -> str:
+  """The path before the names of the attention's weights, with its last dot."""
+  block = f'{names.block.format(index)}.'
+  if prefix is not None:
+    return prefix + block
+  pattern = re.compile(rf'((?:.*\.)?){re.escape(block)}')
+  found = sorted({match[1] for match in map(pattern.match, keys) if match})
+  if len(found) > 1:
+    raise ValueError(f'The checkpoint has {block} after several prefixes: give one of {found}.')
+  if found:
+    return found[0] + block
+  first = names.fused or names.query
+  if f'{first}.weight' in keys:
+    return ''
+  raise ValueError(f'The checkpoint has no weights whose names contain {block}, but {shown(keys)}.')
+
+
+def shapes_of(
+  config: Config, index: int, *, part: str | None = None, prefix: str = 'model.'
+) -> dict[str, Shape]:
+  """The names and shapes of the weights that `load_attention` reads.
+
+  Example:
+    >>> config = {'model_type': 'gpt2', 'n_embd': 8, 'n_head': 2}
+    >>> shapes_of(config, 0, prefix='')['h.0.attn.c_attn.weight']
+    (8, 24)
+  """
+  _, family = of_family(config, index, part)
+  told, block = layer(config, index, part=part, length=1), family.names.block.format(index)
+  return _all_shapes(family, told, f'{prefix}{block}.', index, bool(family.names.fused))
+
+
+def _all_shapes(
+  family: Family, told: Settings, block: str, index: int, fused: bool
+) -> dict[str, Shape]:
+  """The shapes of all that is read, by the full names."""
+  shapes = {
+    f'{block}{name}': shape
+    for name, shape in _shapes(family.names, told, fused, family.weightless).items()
+  }
+  table = _table_name(family, block, index)
+  return shapes | ({table: _table_shape(told, family)} if table else {})
+
+
+def _shapes(names: Names, told: Settings, fused: bool, weightless: bool) -> dict[str, Shape]:
+  """The shapes of the weights that the layer needs, as they are in the checkpoint."""
+  width, wide = told.width, told.num_heads * told.head_dim
+  if told.latent is not None:
+    out = {f'{names.out}.weight': (width, told.num_heads * (told.value_dim or told.head_dim))}
+    out |= {f'{names.out}.bias': (width,)} if told.out_bias else {}
+    return latent.shapes(told) | out
+  narrow = told.num_kv_heads * told.head_dim
+  rows = {names.query: wide, names.key: narrow, names.value: narrow}
+  if fused:
+    rows = {names.fused: wide + 2 * narrow}
+  maps: dict[str, tuple[Shape, bool | None]] = {
+    name: ((rows, width), told.use_bias) for name, rows in rows.items()
+  }
+  maps[names.out] = (width, wide), told.out_bias
+  shapes: dict[str, Shape] = {}
+  for name, (shape, has_bias) in maps.items():
+    shapes[f'{name}.weight'] = shape[::-1] if names.transposed else shape
+    if has_bias and name != names.no_bias:
+      shapes[f'{name}.bias'] = shape[:1]
+  if told.sinks:
+    shapes[names.sinks] = (told.num_heads,)
+  return shapes | _norm_shapes(names, told, weightless)
+
+
+def _norm_shapes(names: Names, told: Settings, weightless: bool) -> dict[str, Shape]:
+  if told.qk_norm is None or weightless:
+    return {}
+  shapes: dict[str, Shape] = {}
+  counts = {names.query_norm: told.num_heads, names.key_norm: told.num_kv_heads}
+  for name, count in counts.items():
+    many = {'alike': (), 'apart': (count,), 'together': (count * told.head_dim,)}
+    shape = many[told.qk_norm.heads]
+    shape = shape if told.qk_norm.heads == 'together' else (*shape, told.head_dim)
+    shapes[f'{name}.weight'] = shape
+    if told.qk_norm.use_bias:
+      shapes[f'{name}.bias'] = shape
+  return shapes
+
+
+def _table_name(family: Family, block: str, index: int) -> str | None:
+  """The full name of the scheme's table; that of another layer may be beside it."""
+  table = family.table
+  if table is None:
+    return None
+  if table.layer is None:
+    return f'{block}{table.name}'
+  own, other = (f'{family.names.block.format(i)}.' for i in (index, table.layer))
+  return f'{block.removesuffix(own)}{other}{table.name}' if block else table.name
+
+
+def _table_shape(told: Settings, family: Family) -> Shape:
+  """The shape of the scheme's table: that which the scheme would make."""
+  init = told.scheme.init_model if declares(told.scheme, 'init_model') else told.scheme.init
+  dims = Dims(told.width, told.num_heads, told.head_dim, told.num_kv_heads)
+  made: Any = jax.eval_shape(lambda: init(jax.random.key(0), dims))
+  return made[family.table.parameter].shape if family.table else ()
+
+
+def _check_names(shapes: dict[str, Shape], keys: list[str], block: str, names: Names) -> None:
+  """Raises ValueError if a weight is missing, or the block has one that is not known."""
+  missing = sorted(set(shapes) - set(keys))
+  if missing:
+    raise ValueError(f'The checkpoint must have {", ".join(missing)}, but has none of that name.')
+  inside = {name for name in keys if name.startswith(block)} - set(shapes)
+  beside = tuple(f'{block}{name}' for name in names.beside)
+  tables = (f'{block}relative_attention_bias.',)
+  extra = sorted(name for name in inside if not name.startswith((*beside, *tables)))
+  if extra:
+    raise ValueError(
+      f'The attention of this layer is known with {sorted(shapes)}, but the checkpoint also has '
+      f'{", ".join(extra)}.'
+    )
+
+
+def _array(weights: Any, name: str, shape: Shape) -> Array:
+  """One weight as an array of JAX."""
+  value = weights.get_tensor(name) if hasattr(weights, 'get_tensor') else weights[name]
+  if hasattr(value, 'get_shape'):  # a slice of safetensors
+    value = value[:]
+  value, dtype = _of_torch(value) if hasattr(value, 'detach') else (value, None)
+  if not hasattr(value, 'shape') or not hasattr(value, 'dtype'):
+    raise TypeError(f'The weight {name} must be an array, but got {shown(value)}.')
+  dtype = str(value.dtype) if dtype is None else dtype
+  if dtype not in _FLOATS:
+    raise TypeError(f'The weight {name} must be an array of floats, but got {dtype}.')
+  if tuple(value.shape) != shape:
+    raise ValueError(f'The weight {name} must have shape {shape}, but got {tuple(value.shape)}.')
+  array = jnp.asarray(value)
+  return array if dtype == 'float64' else array.astype(dtype)
+
+
+def _of_torch(value: Any) -> tuple[np.ndarray, str]:
+  """A tensor's numbers and its dtype; NumPy has no bfloat16, which float32 holds exactly."""
+  value, dtype = value.detach().cpu(), str(value.dtype).removeprefix('torch.')
+  return (value.float() if dtype == 'bfloat16' else value).numpy(), dtype
+
+
+def _assembled(
+  found: Mapping[str, Array], family: Family, told: Settings, fields: Fields
+) -> dict[str, Any]:
+  """The tree of a layer, from the weights by their names in the block."""
+  names, heads, kv_heads = family.names, told.num_heads, told.num_kv_heads
+  counts = {} if told.latent else {'query': heads, 'key': kv_heads, 'value': kv_heads}
+  loaded: dict[str, Any] = {name: {} for name in (*counts, 'out')}
+  for theirs, ours in (('weight', 'kernel'), ('bias', 'bias')):
+    for name, array in _rows(found, names, told, names.grouped(fields), theirs).items():
+      if name in counts:
+        loaded[name][ours] = kernel(array, counts[name])
+      elif name == 'out':
+        loaded[name][ours] = array.T.reshape(heads, -1, told.width) if array.ndim == 2 else array
+  if told.use_bias and names.no_bias:
+    missing = next(each for each in counts if getattr(names, each) == names.no_bias)
+    loaded[missing]['bias'] = jnp.zeros_like(loaded['value']['bias'])
+  if told.sinks:
+    loaded['sinks'] = found[names.sinks]
+  if told.latent is not None:
+    return loaded | latent.assembled(found, told)
+  return loaded | _norms(found, family, told)
+
+
+def _rows(
+  found: Mapping[str, Array], names: Names, told: Settings, grouped: bool, theirs: str
+) -> dict[str, Array]:
+  """The weights [outputs, inputs] of the four projections, or those of their biases there are."""
+  own = {each: getattr(names, each) for each in ('query', 'key', 'value', 'out', 'fused')}
+  rows = {each: found.get(f'{name}.{theirs}') for each, name in own.items()}
+  there = {each: array for each, array in rows.items() if array is not None}
+  if names.transposed:
+    there = {each: array.T for each, array in there.items()}
+  fused = there.pop('fused', None)
+  if fused is None:
+    return there
+  return there | _taken_apart(fused, told.num_heads, told.num_kv_heads, told.head_dim, grouped)
+
+
+def _taken_apart(
+  fused: Array, heads: int, kv_heads: int, head_dim: int, grouped: bool
+) -> dict[str, Array]:
+  """The rows of queries, keys and values, of a projection that makes all three."""
+  if grouped:
+    each = heads // kv_heads
+    split = fused.reshape(kv_heads, each + 2, head_dim, *fused.shape[1:])
+    parts = split[:, :each], split[:, each], split[:, each + 1]
+    parts = [part.reshape(-1, *fused.shape[1:]) for part in parts]
+  else:
+    ends = heads * head_dim, (heads + kv_heads) * head_dim
+    parts = jnp.split(fused, ends)
+  return dict(zip(('query', 'key', 'value'), parts, strict=True))
+
+
+def _norms(found: Mapping[str, Array], family: Family, told: Settings) -> dict[str, Any]:
+  """The norms of queries and keys."""
+  if told.qk_norm is None:
+    return {}
+  loaded: dict[str, Any] = {}
+  for ours, theirs in (
+    ('query_norm', family.names.query_norm),
+    ('key_norm', family.names.key_norm),
+  ):
+    if family.weightless:
+      loaded[ours] = {'scale': jnp.ones(told.head_dim)}
+      continue
+    own = {'scale': found[f'{theirs}.weight'] + family.added}
+    if told.qk_norm.use_bias:
+      own['bias'] = found[f'{theirs}.bias']
+    if told.qk_norm.heads == 'together':
+      own = {name: array.reshape(-1, told.head_dim) for name, array in own.items()}
+    loaded[ours] = own
+  return loaded

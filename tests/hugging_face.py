@@ -1,0 +1,317 @@
+"""Small models of transformers with random weights, and what their attention layers answer.
+
+torch and transformers are needed to run one, and nothing else of this file.
+"""
+
+import json
+import zlib
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from posjax.interop.families import FAMILIES
+
+_PLAIN = {
+  **{'vocab_size': 40, 'hidden_size': 24, 'intermediate_size': 32, 'num_hidden_layers': 4},
+  **{'num_attention_heads': 4, 'max_position_embeddings': 64, 'pad_token_id': 0},
+  **{'bos_token_id': 1, 'eos_token_id': 2},
+}
+_GROUPED = {**_PLAIN, 'num_key_value_heads': 2, 'head_dim': 8}
+_GPT = {'n_embd': 24, 'n_layer': 2, 'n_head': 4, 'vocab_size': 40, 'n_positions': 64}
+_LATE = {'use_sliding_window': True, 'sliding_window': 5, 'max_window_layers': 2}
+_EXPERTS = {'num_experts': 2, 'num_experts_per_tok': 1, 'moe_intermediate_size': 16}
+_LOCAL_EXPERTS = {'num_local_experts': 2, 'num_experts_per_tok': 1}
+_BIASED = {'attention_bias': True}
+_T5 = {
+  **{'vocab_size': 40, 'd_model': 24, 'd_kv': 6, 'd_ff': 32, 'num_layers': 2, 'num_heads': 4},
+  **{'pad_token_id': 0, 'decoder_start_token_id': 0, 'relative_attention_max_distance': 10},
+  'relative_attention_num_buckets': 8,
+}
+_ROBERTA = {**_PLAIN, 'pad_token_id': 1}
+
+_GRANITES = 'granite', 'granitemoe', 'granitemoeshared', 'hyperclovax'
+_LLAMAS = 'arcee', 'jais2', 'apertus', 'eurobert'
+_BARTS = (
+  *('bart', 'mbart', 'marian', 'pegasus', 'm2m_100', 'blenderbot', 'blenderbot-small', 'plbart'),
+)
+_BART = {
+  **{'vocab_size': 40, 'd_model': 24, 'encoder_layers': 2, 'decoder_layers': 2},
+  **{'encoder_attention_heads': 2, 'decoder_attention_heads': 4, 'encoder_ffn_dim': 32},
+  **{'decoder_ffn_dim': 32, 'max_position_embeddings': 64, 'pad_token_id': 1},
+  **{'bos_token_id': 0, 'eos_token_id': 2, 'decoder_start_token_id': 2},
+}
+_HALF = {**_PLAIN, 'hidden_size': 32, 'partial_rotary_factor': 0.5}
+_MIXED = ['full_attention', 'sliding_attention'] * 2
+_MINISTRAL = {
+  **{'rope_type': 'yarn', 'rope_theta': 1e4, 'factor': 8.0, 'beta_fast': 32.0, 'beta_slow': 1.0},
+  **{'original_max_position_embeddings': 10, 'llama_4_scaling_beta': 0.1, 'mscale': 1.0},
+  'mscale_all_dim': 1.0,
+}
+
+# Configurations by the model_type, each with all that the family reads in some case.
+CASES: dict[str, list[dict[str, Any]]] = {
+  'llama': [{**_GROUPED, **_BIASED}, {**_PLAIN, 'num_key_value_heads': 1}],
+  'mistral': [{**_GROUPED, 'sliding_window': 5}],
+  'mixtral': [{**_GROUPED, 'sliding_window': 5, **_LOCAL_EXPERTS}],
+  'qwen2': [{**_GROUPED, **_LATE}],
+  'qwen2_moe': [{**_GROUPED, **_EXPERTS, **_LATE, 'shared_expert_intermediate_size': 16}],
+  'qwen3': [{**_GROUPED, **_LATE, **_BIASED}],
+  'qwen3_moe': [{**_GROUPED, **_EXPERTS}],
+  'gemma': [{**_GROUPED}],
+  'gemma2': [
+    {**_GROUPED, 'sliding_window': 4, 'query_pre_attn_scalar': 20, 'attn_logit_softcapping': 2.0}
+  ],
+  'gemma3_text': [
+    {**_GROUPED, 'sliding_window': 4, 'query_pre_attn_scalar': 20, 'num_hidden_layers': 6},
+    {**_GROUPED, 'sliding_window': 4, 'use_bidirectional_attention': True, 'num_hidden_layers': 6},
+  ],
+  'gpt_neox': [
+    {**_PLAIN, 'rotary_pct': 0.34},
+    {**_PLAIN, 'rotary_pct': 0.34, 'attention_bias': False},
+  ],
+  'gpt2': [{**_GPT, 'scale_attn_by_inverse_layer_idx': True}],
+  'gptj': [{**_GPT, 'rotary_dim': 4}],
+  'bloom': [{'hidden_size': 24, 'n_layer': 2, 'n_head': 6, 'vocab_size': 40}],
+  'falcon': [
+    {**_PLAIN, 'new_decoder_architecture': True, 'num_kv_heads': 2},
+    {**_PLAIN, 'multi_query': True, 'bias': True},
+    {**_PLAIN, 'multi_query': False, 'alibi': True},
+  ],
+  'mpt': [{'d_model': 24, 'n_heads': 6, 'n_layers': 2, 'vocab_size': 40, 'max_seq_len': 64}],
+  'opt': [{**_PLAIN, 'ffn_dim': 32, 'word_embed_proj_dim': 24}],
+  'phi3': [{**_PLAIN, 'num_key_value_heads': 2, 'sliding_window': 5}],
+  'gpt_oss': [{**_GROUPED, 'sliding_window': 5, **_LOCAL_EXPERTS}],
+  'modernbert': [{**_PLAIN, 'local_attention': 8, **_BIASED}],
+  'bert': [_PLAIN],
+  **{'roberta': [_ROBERTA], 'electra': [_ROBERTA], 'camembert': [_ROBERTA]},
+  'xlm-roberta': [_ROBERTA],
+  **{'t5': [_T5], 'mt5': [_T5], 'umt5': [_T5]},
+  'switch_transformers': [{**_T5, 'num_experts': 2}],
+  'cohere': [{**_PLAIN, 'num_key_value_heads': 2, 'use_qk_norm': True}],
+  'cohere2': [{**_GROUPED, 'sliding_window': 4}],
+  'smollm3': [{**_GROUPED}],
+  'exaone4': [
+    {**_GROUPED, 'sliding_window': 4},
+    {**_GROUPED, 'sliding_window': None, 'layer_types': ['full_attention'] * 4},
+  ],
+  'olmo': [{**_PLAIN, 'num_key_value_heads': 2}],
+  'olmo2': [{**_PLAIN, 'num_key_value_heads': 2}],
+  'llama4_text': [
+    {
+      **{**_GROUPED, **_LOCAL_EXPERTS, 'intermediate_size_mlp': 32, 'floor_scale': 4},
+      **{'attention_chunk_size': 64, 'moe_layers': []},
+    }
+  ],
+  **{kind: [{**_GROUPED, 'attention_multiplier': 0.3, **_BIASED}] for kind in _GRANITES},
+  'olmoe': [{**_PLAIN, 'num_key_value_heads': 2, **_EXPERTS}],
+  'flex_olmo': [{**_PLAIN, 'num_key_value_heads': 2, **_EXPERTS}],
+  'minimax_m2': [{**_GROUPED, **_LOCAL_EXPERTS}],
+  **{kind: [{**_GROUPED, **_BIASED}] for kind in _LLAMAS},
+  'phimoe': [{**_PLAIN, 'num_key_value_heads': 2, **_LOCAL_EXPERTS, 'sliding_window': 5}],
+  'ministral': [{**_GROUPED, 'sliding_window': 5}],
+  'ministral3': [{**_GROUPED, 'sliding_window': 5, 'rope_parameters': _MINISTRAL}],
+  'cwm': [{**_GROUPED, 'sliding_window': 5, 'layer_types': _MIXED}],
+  'dots1': [
+    {
+      **{**_GROUPED, 'n_routed_experts': 2, 'n_shared_experts': 1, 'num_experts_per_tok': 1},
+      **{'moe_intermediate_size': 16, 'n_group': 1, 'topk_group': 1, **_BIASED},
+      **{'sliding_window': 5, 'layer_types': _MIXED},
+    }
+  ],
+  'glm4_moe': [
+    {
+      **{**_GROUPED, 'n_routed_experts': 2, 'n_shared_experts': 1, 'num_experts_per_tok': 1},
+      **{'moe_intermediate_size': 16, 'n_group': 1, 'topk_group': 1, **_BIASED},
+      'use_qk_norm': True,
+    }
+  ],
+  'solar_open': [
+    {
+      **{**_GROUPED, 'n_routed_experts': 2, 'n_shared_experts': 1, 'num_experts_per_tok': 1},
+      **{'moe_intermediate_size': 16, 'n_group': 1, 'topk_group': 1, **_BIASED},
+    }
+  ],
+  'helium': [{**_PLAIN, 'num_key_value_heads': 2, 'head_dim': 6, **_BIASED}],
+  'seed_oss': [{**_GROUPED, **_BIASED, 'attention_out_bias': False}],
+  'starcoder2': [{**_PLAIN, 'num_key_value_heads': 2, 'sliding_window': 5, 'use_bias': True}],
+  'stablelm': [{**_HALF, 'num_key_value_heads': 2, 'use_qkv_bias': True}],
+  'persimmon': [_HALF],
+  'phi': [{**_HALF, 'num_key_value_heads': 2, 'qk_layernorm': True}],
+  'nemotron': [{**_HALF, 'num_key_value_heads': 2, **_BIASED}],
+  'deepseek_v3': [
+    {
+      **{**_PLAIN, 'num_key_value_heads': 4, 'q_lora_rank': 10, 'kv_lora_rank': 12},
+      **{'qk_rope_head_dim': 4, 'qk_nope_head_dim': 6, 'v_head_dim': 8, **_BIASED},
+      **{'n_routed_experts': 2, 'n_shared_experts': 1, 'num_experts_per_tok': 1, 'n_group': 1},
+      **{'moe_intermediate_size': 16, 'topk_group': 1, 'first_k_dense_replace': 1},
+      'rope_parameters': {
+        **{'rope_type': 'yarn', 'rope_theta': 1e4, 'factor': 8.0, 'mscale': 1.0},
+        **{'original_max_position_embeddings': 16, 'mscale_all_dim': 0.7},
+      },
+    }
+  ],
+  'glm': [{**_GROUPED, **_BIASED}],
+  'glm4': [{**_GROUPED, **_BIASED}],
+  'ernie4_5': [{**_GROUPED, 'use_bias': True}],
+  'ernie4_5_moe': [
+    {**_GROUPED, 'use_bias': True, 'moe_num_experts': 2, 'moe_k': 1, 'moe_intermediate_size': 16}
+  ],
+  'nomic_bert': [_PLAIN],
+  'esm': [{**_ROBERTA, 'position_embedding_type': 'rotary'}],
+  'roformer': [{**_PLAIN, 'embedding_size': 24}],
+  'albert': [{**_PLAIN, 'embedding_size': 24}],
+  'distilbert': [{**_GPT, 'dim': 24, 'n_layers': 2, 'n_heads': 4, 'hidden_dim': 32}],
+  'gpt_bigcode': [_GPT, {**_GPT, 'multi_query': False}],
+  'gpt_neo': [
+    {
+      **{'vocab_size': 40, 'hidden_size': 24, 'num_layers': 2, 'num_heads': 4, 'window_size': 4},
+      **{'attention_types': [[['global', 'local'], 1]], 'max_position_embeddings': 64},
+    }
+  ],
+  'openai-gpt': [_GPT],
+  'xglm': [{**_BART, 'num_layers': 2, 'attention_heads': 4, 'ffn_dim': 32}],
+  'biogpt': [_PLAIN],
+  'vit': [{**_PLAIN, 'image_size': 6, 'patch_size': 2}],
+  **{kind: [_BART] for kind in _BARTS},
+  'whisper': [{**_BART, 'num_mel_bins': 8, 'max_source_positions': 12}],
+  'olmo3': [{**_PLAIN, 'num_key_value_heads': 2, 'sliding_window': 4}],
+}
+
+
+def _pixels() -> Any:
+  import torch
+
+  return torch.from_numpy(numbers('pixels', (1, 3, 6, 6)))
+
+
+def _sounds() -> Any:
+  import torch
+
+  return torch.from_numpy(numbers('sounds', (1, 8, 24)))
+
+
+# What a model reads, where it is no text.
+_INPUTS = {'vit': _pixels, 'whisper': _sounds}
+
+
+# The class of a whole model that is no decoder alone.
+_HEADS = {'t5': 'AutoModelForSeq2SeqLM', 'modernbert': 'AutoModelForMaskedLM'}
+
+
+class Recorded(NamedTuple):
+  """One layer's attention, as transformers computed it.
+
+  Attributes:
+    part: as `posjax.interop.layer` has it.
+    index: of the layer.
+    x: what asks, [1, T, M].
+    x_kv: what is asked.
+    y: the output.
+  """
+
+  part: str | None
+  index: int
+  x: np.ndarray
+  x_kv: np.ndarray
+  y: np.ndarray
+
+
+def numbers(name: str, shape: tuple[int, ...]) -> np.ndarray:
+  """Numbers in -1/2 .. 1/2 that look random, and are the same everywhere."""
+  i = np.arange(np.prod(shape, dtype=int)) + zlib.crc32(name.encode()) % 1000
+  return (np.cos(0.7391 * i.astype(np.float64) ** 2) / 2).astype(np.float32).reshape(shape)
+
+
+def model_of(kind: str, sizes: dict[str, Any], *, whole: bool = False) -> tuple[Any, Any]:
+  """A model of transformers with the weights above, and its configuration as a dict."""
+  import torch
+  import transformers
+  from transformers.models.auto.configuration_auto import CONFIG_MAPPING
+
+  config = CONFIG_MAPPING[kind](**sizes)
+  # Falcon's eager attention adds ALiBi twice.
+  how = 'sdpa' if sizes.get('alibi') else 'eager'
+  auto = getattr(transformers, _HEADS.get(kind, 'AutoModelForCausalLM') if whole else 'AutoModel')
+  model = auto.from_config(config, attn_implementation=how).float().eval()
+  with torch.no_grad():
+    trained = [each for each in model.named_parameters() if each[1].requires_grad]
+    for name, weight in trained:  # sinusoids stay as they are
+      weight.copy_(torch.from_numpy(numbers(name, tuple(weight.shape))))
+  return model, json.loads(config.to_json_string(use_diff=False))
+
+
+def parts_of(kind: str) -> dict[str | None, Any]:
+  """The family of each part of a model."""
+  family = FAMILIES[kind]
+  return {**family} if isinstance(family, dict) else {None: family}
+
+
+def depth_of(config: dict[str, Any]) -> int:
+  """How many layers each part of a model has."""
+  depths = ('num_hidden_layers', 'n_layer', 'num_layers', 'n_layers', 'encoder_layers')
+  return next(config[name] for name in depths if name in config)
+
+
+def replace_attention(kind: str, model: Any, config: dict[str, Any], answer: Any) -> None:
+  """Puts `answer(part, index, x, x_kv)`, of NumPy's arrays, in the place of each attention."""
+  import torch
+
+  for part, each in parts_of(kind).items():
+    for i in range(depth_of(config)):
+      _replace(model, each.names, lambda *x, at=(part, i): torch.tensor(answer(*at, *x)), i)
+
+
+def _replace(model: Any, names: Any, answer: Any, index: int) -> None:
+  owner, seen = _owner(model, names, index), {}
+  first = names.fused or names.query
+  note = lambda what: lambda module, given, out: seen.update({what: given[0].numpy()})
+  owner.get_submodule(first).register_forward_hook(note('x'))
+  owner.get_submodule(names.fused or names.key).register_forward_hook(note('x_kv'))
+  owner.get_submodule(names.out).register_forward_hook(
+    lambda module, given, out: answer(seen['x'], seen['x_kv']).reshape(out.shape)
+  )
+
+
+def _owner(model: Any, names: Any, index: int) -> Any:
+  """The module that holds the attention of a layer."""
+  block = names.block.format(index)
+  (owner,) = (m for path, m in model.named_modules() if f'.{path}'.endswith(f'.{block}'))
+  return owner
+
+
+def recorded(kind: str, model: Any, config: dict[str, Any], length: int = 12) -> list[Recorded]:
+  """The attention of every layer, from one run of the model over `length` tokens."""
+  import torch
+
+  seen: dict[Any, Any] = {}
+  parts = parts_of(kind)
+  for part, each in parts.items():
+    for i in range(depth_of(config)):
+      _watch(model, each.names, (part, i), seen)
+  tokens = 3 + torch.arange(length)[None] * 7 % 30
+  given = {model.main_input_name: _INPUTS.get(kind, lambda: tokens)()}
+  if None not in parts:
+    given['decoder_input_ids'] = tokens[:, : length - 3]
+  with torch.no_grad():
+    model(**given)
+  layers = sorted({(part, i) for part, i, _ in seen}, key=str)
+  return [Recorded(*at, *(seen[(*at, what)] for what in ('x', 'x_kv', 'y'))) for at in layers]
+
+
+def _watch(model: Any, names: Any, at: tuple[str | None, int], seen: dict[Any, Any]) -> None:
+  """Notes what goes into the projections of a layer, and what comes out of the last one."""
+  owner = _owner(model, names, at[1])
+
+  def note(what, value):
+    value = value.detach().numpy()
+    seen[(*at, what)] = value.reshape(1, -1, value.shape[-1]).copy()
+
+  def watch(name, what, *, is_input):
+    hook = lambda module, given, out: note(what, given[0] if is_input else out)
+    owner.get_submodule(name).register_forward_hook(hook)
+
+  children = dict(owner.named_modules())
+  is_fused = names.fused in children and bool(names.fused)
+  watch(names.fused if is_fused else names.query, 'x', is_input=True)
+  watch(names.fused if is_fused else names.key, 'x_kv', is_input=True)
+  watch(names.out, 'y', is_input=False)

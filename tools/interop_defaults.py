@@ -1,0 +1,69 @@
+"""Writes posjax/interop/defaults.py: what transformers takes where a configuration says nothing.
+
+python tools/interop_defaults.py, where transformers is installed
+
+Of each family that `posjax.interop.layer` reads, this takes the defaults of the fields whose names
+stand in the code of posjax/interop. Fields of RoPE are left out: `from_hf` knows theirs, which
+differ between versions of transformers, and asks for the others.
+"""
+
+import ast
+import dataclasses
+import pprint
+from pathlib import Path
+from typing import Any
+
+FOLDER = Path(__file__).resolve().parent.parent / 'posjax' / 'interop'
+TARGET = FOLDER / 'defaults.py'
+LEFT_OUT = ('rope', 'rotary', 'theta', 'model_type')
+HEAD = '''"""Defaults of transformers\' configurations, which a `config.json` leaves out.
+
+Written by `python tools/interop_defaults.py` from transformers {version}.
+"""
+
+from typing import Any
+
+# fmt: off
+DEFAULTS: dict[str, dict[str, Any]] = '''
+
+
+def names_in_the_code() -> set[str]:
+  """All strings of the code that reads configurations."""
+  found = set()
+  for path in FOLDER.glob('*.py'):
+    if path != TARGET:
+      nodes = ast.walk(ast.parse(path.read_text(encoding='utf-8')))
+      found |= {n.value for n in nodes if isinstance(n, ast.Constant) and isinstance(n.value, str)}
+  return found
+
+
+def defaults(kind: str, names: set[str]) -> dict[str, Any]:
+  """The plain defaults of one class of configurations that are not null."""
+  from transformers.models.auto.configuration_auto import CONFIG_MAPPING
+
+  fields = dataclasses.fields(CONFIG_MAPPING[kind])
+  plain = {field.name: field.default for field in fields if field.name in names}
+  turns = any(field.name == 'rope_parameters' for field in fields)
+  left_out = (*LEFT_OUT, 'position') if turns else LEFT_OUT
+  apart = lambda name: any(word in name for word in left_out)
+  return {
+    name: value
+    for name, value in sorted(plain.items())
+    if isinstance(value, bool | int | float | str) and not apart(name)
+  }
+
+
+def text() -> str:
+  """The file."""
+  import transformers
+
+  from posjax.interop.families import FAMILIES
+
+  names = names_in_the_code()
+  table = {kind: defaults(kind, names) for kind in sorted(FAMILIES)}
+  head = HEAD.format(version=transformers.__version__)
+  return head + pprint.pformat(table, width=98, compact=True) + '\n'
+
+
+if __name__ == '__main__':
+  TARGET.write_text(text(), encoding='utf-8')

@@ -1,0 +1,47 @@
+"""Writes tests/golden/interop_layers.npz: what attention layers of transformers answer.
+
+python -m tools.interop_goldens, where transformers and torch are installed
+
+Weights are not stored: `tests.hugging_face.numbers` makes them from their names.
+"""
+
+import json
+from pathlib import Path
+
+import numpy as np
+
+from tests.hugging_face import CASES, model_of, recorded
+
+TARGET = Path(__file__).resolve().parent.parent / 'tests' / 'golden' / 'interop_layers.npz'
+# One layer for each way to read: fused layouts, norms, windows, NoPE, parts, tables.
+STORED: dict[str, list[tuple[str | None, int]]] = {
+  'llama': [(None, 0)],
+  'qwen3': [(None, 3)],
+  'gemma3_text': [(None, 0), (None, 5)],
+  'gpt_neox': [(None, 0)],
+  'gpt2': [(None, 1)],
+  'falcon': [(None, 0)],
+  'gpt_oss': [(None, 0)],
+  'deepseek_v3': [(None, 0)],
+  'modernbert': [(None, 1)],
+  'bert': [(None, 0)],
+  't5': [('encoder', 1), ('decoder', 0), ('cross', 0)],
+  'smollm3': [(None, 3)],
+}
+
+
+def main() -> None:
+  """Runs the small models, and stores the layers named above."""
+  arrays, layers = {}, {}
+  for kind, wanted in STORED.items():
+    model, config = model_of(kind, CASES[kind][0])
+    for layer in recorded(kind, model, config):
+      if (layer.part, layer.index) in wanted:
+        name = '.'.join(map(str, (kind, layer.part or 'layer', layer.index)))
+        layers[name] = (config, layer.part, layer.index)
+        arrays |= {f'{name}.{what}': getattr(layer, what) for what in ('x', 'x_kv', 'y')}
+  np.savez_compressed(TARGET, layers=json.dumps(layers), **arrays)
+
+
+if __name__ == '__main__':
+  main()

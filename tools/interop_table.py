@@ -1,0 +1,105 @@
+"""Writes docs/checkpoints.md: which model types of transformers posjax reads.
+
+python tools/interop_table.py, where transformers is installed
+"""
+
+import contextlib
+import io
+import json
+import logging
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from posjax import interop
+from posjax.interop.families import FAMILIES
+
+TARGET = Path(__file__).resolve().parent.parent / 'docs' / 'checkpoints.md'
+HEAD = """# Checkpoints
+
+What `posjax.interop` reads of the model types of transformers {version}, each with the
+defaults of its class of configurations. Written by `python tools/interop_table.py`; a slow test
+compares.
+
+- **layers**: `interop.layer` gives the settings of every layer, and `interop.load_attention` its
+  weights. A test compares the layers of a small random model with those of transformers.
+- **positions**: `interop.from_hf` gives the scheme alone.
+- **refused**: with the sentence that says why.
+
+Model types without a field for positions, and those that only hold other models, are not listed. A
+checkpoint may set a field that is refused although its type is read, and the reverse.
+
+| model type | read | refused with |
+| --- | --- | --- |
+"""
+_DEPTHS = ('num_hidden_layers', 'n_layer', 'num_layers', 'n_layers', 'encoder_layers')
+_WORDS = ('rope', 'rotary', 'position', 'alibi', 'relative_attention')
+
+
+def configurations() -> Iterator[tuple[str, dict[str, Any]]]:
+  """Each model type with the dict of its default configuration."""
+  from transformers.models.auto.configuration_auto import CONFIG_MAPPING
+
+  for kind in sorted(CONFIG_MAPPING.keys()):
+    with contextlib.suppress(Exception):  # some classes need arguments, or other packages
+      config = CONFIG_MAPPING[kind]()
+      yield kind, json.loads(config.to_json_string(use_diff=False))
+
+
+def has_positions(config: dict[str, Any]) -> bool:
+  """Whether a configuration has a field for positions, and is no mere pair of others."""
+  parts = [name for name in config if name.endswith('_config') and isinstance(config[name], dict)]
+  fields = any(word in name for name in config for word in _WORDS)
+  return config['model_type'] in FAMILIES or (fields and not parts)
+
+
+def row(kind: str, config: dict[str, Any]) -> str:
+  """A line of the table."""
+  try:
+    layers(kind, config)
+  except ValueError as error:
+    refused = str(error)
+  else:
+    return f'| `{kind}` | layers | |'
+  with contextlib.suppress(ValueError):
+    interop.from_hf(config, layer=0, length=1)
+    refused = '' if kind not in FAMILIES else refused
+    return f'| `{kind}` | positions | {told(refused)} |'
+  try:
+    interop.from_hf(config, layer=0, length=1)
+  except ValueError as error:
+    refused = str(error)
+  return f'| `{kind}` | refused | {told(refused)} |'
+
+
+def told(sentence: str) -> str:
+  """A sentence inside a table, without what it got."""
+  for end in (', but got', '. If it turns', '. Known are', '. There are'):
+    sentence = sentence.partition(end)[0]
+  return sentence.replace('|', '\\|').removesuffix('.')
+
+
+def layers(kind: str, config: dict[str, Any]) -> None:
+  """Reads every layer of a model, or raises ValueError."""
+  found = FAMILIES.get(kind)
+  parts = list(found) if isinstance(found, dict) else [None]
+  depth = next((config[name] for name in _DEPTHS if isinstance(config.get(name), int)), 1)
+  for part in parts:
+    for index in range(min(depth, 48)):
+      interop.layer(config, index, part=part, length=1)
+
+
+def text() -> str:
+  """The page."""
+  import transformers
+
+  warnings.simplefilter('ignore')
+  logging.disable(logging.WARNING)
+  with contextlib.redirect_stderr(io.StringIO()):
+    rows = [row(kind, config) for kind, config in configurations() if has_positions(config)]
+  return HEAD.format(version=transformers.__version__) + '\n'.join(rows) + '\n'
+
+
+if __name__ == '__main__':
+  TARGET.write_text(text(), encoding='utf-8')
