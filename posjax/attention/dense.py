@@ -37,7 +37,7 @@ def attend_and_weigh(
   weights = jnp.where(allowed, _softmax(logits, x.sinks), 0)
   left = weights
   if rules.dropout_rate:
-    rows = masks.dropout_rows(logits.shape[0], logits.shape[1], rules)
+    rows = masks.dropout_rows(logits.shape[0], logits.shape[1], rules.broadcast_dropout)
     left = weights * masks.dropout_mask(x.dropout_key, rules.dropout_rate, rows, q.index, k.index)
   return places.output(scheme, params, left, x.v, q, k), weights  # place 4
 

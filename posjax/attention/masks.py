@@ -49,9 +49,15 @@ def within_reach(q_order: Array, k_order: Array, rules: Rules, allowed: Array) -
   return allowed
 
 
-def dropout_rows(batch: int, heads: int, rules: Rules) -> UInt32[Array, 'B H']:
-  """A number for each head of each row of the batch, for `dropout_mask`; equal ones drop alike."""
-  if rules.broadcast_dropout:
+def dropout_rows(batch: int, heads: int, broadcast: bool = False) -> UInt32[Array, 'B H']:
+  """A number for each head of each row of the batch, for `dropout_mask`; equal ones drop alike.
+
+  Args:
+    batch: B, rows.
+    heads: H.
+    broadcast: whether all heads of all rows drop alike.
+  """
+  if broadcast:
     return jnp.zeros((batch, heads), jnp.uint32)
   return jnp.arange(batch * heads, dtype=jnp.uint32).reshape(batch, heads)
 

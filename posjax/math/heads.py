@@ -38,12 +38,11 @@ def multiplied(
 
   Args:
     x: queries or keys.
-    factor: a number, or an array that broadcasts to them.
+    factor: a number, or an array [B, T, H, D] in which each axis may be 1.
 
   Example:
-    >>> multiplied(jnp.ones((1, 2, 1, 1), jnp.bfloat16), jnp.array([2, 3])[:, None, None])[
-    ...   0, :, 0, 0
-    ... ]
+    >>> factor = jnp.array([2, 3]).reshape(1, 2, 1, 1)
+    >>> multiplied(jnp.ones((1, 2, 1, 1), jnp.bfloat16), factor)[0, :, 0, 0]
     Array([2, 3], dtype=bfloat16)
   """
   return (x.astype(jnp.result_type(x, jnp.float32)) * factor).astype(x.dtype)

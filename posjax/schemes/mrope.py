@@ -93,7 +93,8 @@ def scheme(
   by_pair = frequencies(width, base) if scaled is None else np.asarray(scaled, np.float64)
   if len(by_pair) != len(taken_by):
     raise ValueError(
-      f'M-RoPE needs one frequency for each of {len(taken_by)} pairs, but got {len(by_pair)}.'
+      f"mrope's scaled must be a frequency for each of {len(taken_by)} pairs, but got "
+      f'{len(by_pair)}.'
     )
 
   def rotated(params, x: Float[Array, 'B T H D'], at: Num[Array, 'B T n']):

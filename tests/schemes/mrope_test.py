@@ -134,7 +134,7 @@ def test_scaled_frequencies_take_the_place_of_ropes(key):
   found = made.query({}, x, jnp.stack([pos, pos], -1))
   expected = yarn.scheme(4.0, 16, attention_factor=1.5).query({}, x, pos)
   assert error(found, expected) < 1e-6
-  with pytest.raises(ValueError, match='one frequency for each of 4 pairs, but got 3'):
+  with pytest.raises(ValueError, match='a frequency for each of 4 pairs, but got 3'):
     mrope.scheme((2, 2), scaled=[1.0, 0.5, 0.1])
 
 

@@ -101,7 +101,9 @@ def build(plan: Plan, x: Operands, tabulated: bool) -> Tiles:
 
 def _dropout_rows(plan: Plan, x: Operands) -> UInt32[Array, 'B H'] | None:
   rules = plan.rules
-  return dropout_rows(x.v.shape[0], plan.heads, rules) if rules.dropout_rate else None
+  return (
+    dropout_rows(x.v.shape[0], plan.heads, rules.broadcast_dropout) if rules.dropout_rate else None
+  )
 
 
 def _conjugate(k: Array) -> Array:
