@@ -51,6 +51,7 @@ def test_a_process_runs_once_for_each_round_and_the_others_say_why_not():
   assert refused == Gone(cases[2], 'cuDNN needs a GPU', failed=False, absent=True)
 
 
+@pytest.mark.slow
 def test_two_checkouts_run_in_the_same_rounds_each_with_its_own_library(tmp_path, capsys):
   other = tmp_path / 'other'
   shutil.copytree(interleave.ROOT / 'benchmarks', other / 'benchmarks')

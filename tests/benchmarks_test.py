@@ -134,7 +134,7 @@ def test_that_of_torch_is_the_formula(scheme):
 @pytest.mark.parametrize(
   'scheme',
   [
-    pytest.param(s, marks=() if s in ('gaussian', 'transformer_xl') else pytest.mark.slow)
+    pytest.param(s, marks=() if s == 'gaussian' else pytest.mark.slow)
     for s in attention.SCHEMES.split('|')[4:]
   ],
 )

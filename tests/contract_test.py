@@ -414,7 +414,7 @@ def test_gradients_of_trained_parameters_are_those_of_differences(name):
       assert wrong <= 2e-3
 
 
-@every_scheme
+@few_schemes_and()
 def test_chaining_with_the_identity_changes_nothing(name):
   scheme = subject(name).scheme
   given, params = inputs(scheme), parameters(scheme)
@@ -478,7 +478,10 @@ def programs(make, settings):
   return found
 
 
-@pytest.mark.parametrize('line', [line for line in LINES if variants(line)[1]])
+@pytest.mark.parametrize(
+  'line',
+  [line if line in few_schemes() else by_hand(line) for line in LINES if variants(line)[1]],
+)
 def test_instances_with_different_arguments_do_not_disturb_each_other(line):
   name = line.partition('(')[0]
   arguments, others = variants(line)

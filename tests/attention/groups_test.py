@@ -141,6 +141,7 @@ def test_a_scheme_that_mixes_heads_is_never_grouped(monkeypatch):
   assert found
 
 
+@pytest.mark.slow
 def test_the_number_of_cores_changes_gradients_by_rounding_only(monkeypatch):
   """Cotangents are added up group by group, and more cores make larger groups."""
   monkeypatch.setattr(jax, 'device_count', lambda: 1)

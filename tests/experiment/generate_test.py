@@ -129,7 +129,7 @@ def test_logits_of_padded_prompts_are_those_of_each_row_alone(window):
   [
     ('randomized(max_length=64)', 'sinusoidal'),
     pytest.param('shifted', 'sinusoidal', marks=pytest.mark.slow),
-    ('cape', 'rope'),
+    pytest.param('cape', 'rope', marks=pytest.mark.slow),
   ],
 )
 def test_random_ids_of_padded_prompts_are_those_of_each_row_alone(ids, line):

@@ -70,6 +70,7 @@ def test_token_losses_are_those_whose_mean_is_the_score(folder):
     assert bytes(tokens[:8].astype(np.uint8)) in bytes(text)
 
 
+@pytest.mark.slow
 def test_the_command_shows_a_line_for_each_model(folder):
   command = [sys.executable, '-m', 'posjax.experiment.recl', 'rope', 'transformer_xl']
   command += ['--lengths=2,8']
@@ -83,6 +84,7 @@ def test_the_command_shows_a_line_for_each_model(folder):
     assert set(found) <= {2, 8}
 
 
+@pytest.mark.slow
 def test_lengths_are_those_of_the_first_config_where_none_are_asked_for(folder):
   found = recl.lengths_of([str(folder / 'rope'), str(folder / 'transformer_xl')])
   assert list(found) == [0.1, 0.5, 1.0]

@@ -88,10 +88,20 @@ def config(name, **changes):
   return c
 
 
-BOTH = pytest.mark.parametrize('name', ['spelling', 'mine.chain'])
+# Either runs once by default: the other one's training is in the fixture.
+SPELLING, CHAIN = (
+  pytest.mark.parametrize(
+    'name',
+    [
+      name if name == often else pytest.param(name, marks=pytest.mark.slow)
+      for name in ('spelling', 'mine.chain')
+    ],
+  )
+  for often in ('spelling', 'mine.chain')
+)
 
 
-@BOTH
+@SPELLING
 def test_a_task_from_outside_trains_and_resumes_to_the_same_losses_and_scores(
   name, trained, tmp_path, monkeypatch
 ):
@@ -220,7 +230,7 @@ def test_without_pictures_plot_is_refused_in_one_sentence(trained, tmp_path, mon
     ask.main()
 
 
-@BOTH
+@CHAIN
 def test_a_task_from_outside_is_compared_by_its_own_metrics(
   name, outside, tmp_path, capsys, monkeypatch
 ):

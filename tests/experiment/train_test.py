@@ -75,6 +75,7 @@ def undrawn(tmp_path_factory):
   return Undrawn(result, *found, shown.getvalue(), f'alibi: file:{path}')
 
 
+@pytest.mark.slow
 def test_the_held_out_curve_of_the_picture_ends_with_the_final_score(undrawn):
   result = undrawn.result
   curves = {line.get_label(): line.get_xydata() for line in undrawn.figure.axes[0].get_lines()}

@@ -108,6 +108,7 @@ def test_rows_that_are_mapped_are_each_their_own(key):
     assert error(found.reshape(HEADS, -1), _run(params, one)) < 1e-6
 
 
+@pytest.mark.slow
 def test_attention_in_tiles_with_fire_is_the_papers_formula(key):
   tokens, threshold = 300, 50.0
   scheme = fire.scheme(threshold)
