@@ -148,6 +148,10 @@ def without(name):
       {**WEIGHTS, QUERY: np.ones((12, 12), np.int8)},
       *(TypeError, f'{QUERY} must be an array of floats, but got int8'),
     ),
+    (
+      {**WEIGHTS, QUERY: np.ones((12, 12))},
+      *(TypeError, f'{QUERY} is float64, which JAX would round to float32: convert'),
+    ),
     ({**WEIGHTS, QUERY: [1.0]}, TypeError, rf'{QUERY} must be an array, but got \[1.0\]'),
     ({'lm_head.weight': np.ones(3)}, ValueError, 'no weights whose names contain layers.0.self_at'),
     ([1], TypeError, r'Weights must be a mapping of names to arrays, but got \[1\]'),

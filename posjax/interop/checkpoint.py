@@ -212,8 +212,12 @@ def _array(weights: Any, name: str, shape: Shape) -> Array:
     raise TypeError(f'The weight {name} must be an array of floats, but got {dtype}.')
   if tuple(value.shape) != shape:
     raise ValueError(f'The weight {name} must have shape {shape}, but got {tuple(value.shape)}.')
-  array = jnp.asarray(value)
-  return array if dtype == 'float64' else array.astype(dtype)
+  if dtype == 'float64' and jnp.result_type(float) != jnp.float64:
+    raise TypeError(
+      f'The weight {name} is float64, which JAX would round to float32: convert it to float32, or '
+      'set jax_enable_x64.'
+    )
+  return jnp.asarray(value).astype(dtype)
 
 
 def _of_torch(value: Any) -> tuple[np.ndarray, str]:

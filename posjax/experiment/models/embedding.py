@@ -17,6 +17,7 @@ import numpy as np
 from flax import nnx
 from jaxtyping import Array, Bool, Float, Inexact, Int
 
+from posjax.experiment.data.words import UNKNOWN_ID
 from posjax.layers.parameters import named
 from posjax.nnx import Constant, Parameters
 from posjax.scheme import Dims, Ids, Params, PRNGKey, Scheme
@@ -194,6 +195,25 @@ def _with_words(own: dict[str, Any], other: dict[str, Any], per_word: dict[str, 
   choose = lambda own, other, is_of_words: other if is_of_words else own
   is_leaf = lambda node: isinstance(node, nnx.Variable)
   return jax.tree.map(choose, own, other, per_word, is_leaf=is_leaf)
+
+
+def hide_words(words: Int[Array, 'B W'], share: float, key: PRNGKey | None) -> Int[Array, 'B W']:
+  """Hides words in training: they become the unknown word, so that it learns a vector, too.
+
+  Args:
+    words: numbers of words, 0 in the padding, which stays.
+    share: of the words that are hidden, in [0, 1).
+    key: random key; None hides none.
+
+  Example:
+    >>> hidden = hide_words(jnp.array([[5, 7, 0]]), 0.999, jax.random.key(0))
+    >>> hidden.tolist() == [[UNKNOWN_ID, UNKNOWN_ID, 0]]
+    True
+  """
+  if key is None or not share:
+    return words
+  hidden = jax.random.bernoulli(key, share, words.shape)
+  return jnp.where(hidden & (words != 0), UNKNOWN_ID, words)
 
 
 def make_dims(width: int, num_heads: int, num_kv_heads: int | None, vocab: int) -> Dims:

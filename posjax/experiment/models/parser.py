@@ -33,11 +33,16 @@ from jaxtyping import Array, Float, Int
 
 import posjax
 from posjax.experiment.checks import Count, Keys, Share, keys_of
-from posjax.experiment.data.words import UNKNOWN_ID
 from posjax.experiment.models import encoders, pooling
 from posjax.experiment.models.characters import CharacterEncoder, Characters
-from posjax.experiment.models.embedding import Embedded, Embedding, Positions, make_dims
-from posjax.experiment.models.layer_sets import dropout, layer_set_of, real_parts
+from posjax.experiment.models.embedding import (
+  Embedded,
+  Embedding,
+  Positions,
+  hide_words,
+  make_dims,
+)
+from posjax.experiment.models.layer_sets import dropout, layer_set_of, real_parts, split_key
 from posjax.experiment.models.orthogonal import head_dim
 from posjax.scheme import PRNGKey, Scheme
 
@@ -201,7 +206,7 @@ class Parser(nnx.Module):
     train_key: PRNGKey | None = None,
   ) -> Float[Array, 'B T F']:
     """Features of each token, the first and the last one around the words among them."""
-    keys = (None, None) if train_key is None else jax.random.split(train_key)
+    keys = split_key(train_key, 2)
     embedded = self._embed(sentences, ids_key, keys[0])
     if self.encoder is None:
       return real_parts(embedded.x)
@@ -209,11 +214,9 @@ class Parser(nnx.Module):
 
   def _embed(self, sentences: Sentences, ids_key, train_key) -> Embedded:
     """The input of the encoder: sums of vectors, with positions, normed."""
-    keys = (None,) * 4 if train_key is None else jax.random.split(train_key, 4)
+    keys = split_key(train_key, 4)
     lengths, words = sentences.lengths, sentences.words
-    if keys[0] is not None and self.word_dropout:
-      hidden = jax.random.bernoulli(keys[0], self.word_dropout, words.shape)
-      words = jnp.where(hidden & (words != 0), UNKNOWN_ID, words)
+    words = hide_words(words, self.word_dropout, keys[0])
     words = between_ends(words, lengths, self.sizes.words)
     x = self._look_up(self.words, words, keys[1])
     if self.tags is not None:
@@ -233,7 +236,7 @@ class Parser(nnx.Module):
 
   def _spell(self, sentences: Sentences, train_key) -> Float[Array, 'B T M']:
     """Vectors of words by their letters; the first and the last token have none."""
-    keys = (None, None) if train_key is None else jax.random.split(train_key)
+    keys = split_key(train_key, 2)
     encode: Any = self.characters
     project: Any = self.spelled
     x = project(encode(sentences.characters, keys[0]))

@@ -15,7 +15,6 @@ B batch, W words, L letters of a word, M model width, C tags.
 from collections.abc import Sequence
 from typing import Any, Literal, NamedTuple
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 from flax import nnx
@@ -23,11 +22,16 @@ from jaxtyping import Array, Float, Int
 
 import posjax
 from posjax.experiment.checks import Count, Keys, Share, keys_of
-from posjax.experiment.data.words import UNKNOWN_ID
 from posjax.experiment.models import crf, encoders, pooling
 from posjax.experiment.models.blocks import Weights
 from posjax.experiment.models.characters import CharacterEncoder, Characters
-from posjax.experiment.models.embedding import Embedded, Embedding, Positions, make_dims
+from posjax.experiment.models.embedding import (
+  Embedded,
+  Embedding,
+  Positions,
+  hide_words,
+  make_dims,
+)
 from posjax.experiment.models.encoders.transformer import TransformerEncoder
 from posjax.experiment.models.layer_sets import dropout, layer_set_of, real_parts, split_key
 from posjax.scheme import PRNGKey, Scheme
@@ -217,9 +221,7 @@ class Tagger(nnx.Module):
   def _look_up(self, embed: Embedding, tokens: Any, train_key) -> Float[Array, 'B W N']:
     """Vectors, with dropout of whole tokens and of numbers."""
     keys = split_key(train_key)
-    if keys[0] is not None and self.word_dropout:
-      hidden = jax.random.bernoulli(keys[0], self.word_dropout, tokens.shape)
-      tokens = jnp.where(hidden & (tokens != 0), UNKNOWN_ID, tokens)
+    tokens = hide_words(tokens, self.word_dropout, keys[0])
     return dropout(embed(tokens, embed.ids(tokens)).x, self.vector_dropout, keys[1])
 
 
