@@ -15,6 +15,7 @@ STYLES = ('-', '--', ':', '-.')  # for more schemes than colours
 MARKERS = 'osD^'
 NAMES = ('quality_by_length', 'loss_by_step', 'quality_by_cost')
 MARGIN = 0.03  # of the best number, above it and below 0
+HOLLOW = {'marker': 'o', 'ls': '', 'color': 'gray', 'mfc': 'white', 'label': 'hollow: n = 1'}
 
 
 def draw(folder: Path, summary: Summary) -> list[Path]:
@@ -131,6 +132,10 @@ def _length_curve(
     return
   x, y = [length for length, _ in points], [value for _, value in points]
   axes.plot(x, [value.mean for value in y], 'o', ms=4, label=in_picture(row.scheme), **style)
+  single = [(length, value.mean) for length, value in points if value.count == 1]
+  if single:
+    axes.plot(*zip(*single, strict=True), 'o', ms=4, color=style['color'], mfc='white')
+    axes.plot([], [], **HOLLOW)
   if style['ls'] and not any(math.isnan(value.low) for value in y):
     low, high = [value.low for value in y], [value.high for value in y]
     axes.fill_between(x, low, high, color=style['color'], alpha=0.12, lw=0)
@@ -176,10 +181,13 @@ def _point(axes, row: Row, name: str, scale: float, style: dict) -> None:
   if cost is None or row.unseen is None:
     return
   x, mean = cost[name] / scale, row.unseen.mean
-  half = 0.0 if math.isnan(row.unseen.low) else row.unseen.high - mean
   marker = MARKERS[STYLES.index(style['ls'])]
   style = {'fmt': marker, 'label': in_picture(row.scheme), 'color': style['color']}
-  axes.errorbar(x, mean, yerr=half, capsize=3, **style)
+  if row.unseen.count == 1:  # a bar of no length would look like certainty
+    axes.errorbar(x, mean, mfc='white', **style)
+    axes.plot([], [], **HOLLOW)
+  else:
+    axes.errorbar(x, mean, yerr=row.unseen.high - mean, capsize=3, **style)
 
 
 def _finish(figure, title: str) -> None:
@@ -189,6 +197,9 @@ def _finish(figure, title: str) -> None:
   for axes in figure.axes:
     handles, names = axes.get_legend_handles_labels()
     known |= dict(zip(names, handles, strict=True))
+  single = HOLLOW['label']
+  if single in known:  # what explains the others stands last
+    known[single] = known.pop(single)
   if known:
     figure.legend(
       known.values(), known, loc='outside lower center', ncols=3, frameon=False, fontsize=8

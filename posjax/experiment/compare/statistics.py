@@ -62,15 +62,16 @@ def interval(values: Sequence[float], resolution: float = 0.0, level: float = LE
 
 
 def verdict(difference: Interval, higher_is_better: bool) -> str:
-  """'above' where a difference to the baseline is surely better than 0, 'below' where worse.
+  """Says in one word whether a scheme is better or worse than the baseline.
 
   Args:
     difference: scheme - baseline.
     higher_is_better: as shares of right answers are, and losses are not.
 
   Returns:
-    'above', 'below', or 'unresolved' where the interval holds 0, or there is none.
+    'better' or 'worse', where the whole interval lies on that side of 0, whatever its sign is;
+    'unresolved', where the interval holds 0, or one seed has no interval.
   """
   if not (difference.low > 0 or difference.high < 0):  # NaN is neither
     return 'unresolved'
-  return 'above' if (difference.low > 0) == higher_is_better else 'below'
+  return 'better' if (difference.low > 0) == higher_is_better else 'worse'

@@ -125,7 +125,7 @@ class Row(NamedTuple):
     step: what one answer is worth in that mean; 0 for a loss.
     by_evaluation: quality by evaluation.
     difference: to the baseline in `unseen`, over seeds that learned in both.
-    verdict: 'above', 'below' or 'unresolved'; '' where nothing is compared.
+    verdict: 'better', 'worse' or 'unresolved'; '' where nothing is compared.
     note: why there is no number, or no comparison.
   """
 
@@ -186,6 +186,11 @@ class Summary(NamedTuple):
   def unit(self) -> str:
     """The unit of quality."""
     return self.measure.unit
+
+  @property
+  def uncorrected(self) -> int:
+    """How many intervals of differences stand beside each other; one seed alone has none."""
+    return sum(row.difference is not None and row.difference.count > 1 for row in self.rows)
 
 
 def summarize(

@@ -48,10 +48,25 @@ def captions(summary: Summary) -> list[str]:
     '(Student), no narrower than a spread of one answer allows.',
     f'Learned: {summary.learned}. Runs that have not are marked *, and enter only the column '
     '"trained".',
-    f'Differences are to {summary.baseline}, over equal seeds. Above: surely better; below: surely '
-    'worse; unresolved: the interval holds 0, or one seed has none.',
+    f'Differences are to {summary.baseline}, over equal seeds. The verdict is better or worse '
+    f'where the whole interval lies on that side of 0 ({better} is better), and unresolved where '
+    'it holds 0, or where one seed (n = 1) has no interval.',
+    uncorrected(summary.uncorrected),
     *filter(None, [summary.data]),
   ]
+
+
+def uncorrected(count: int) -> str:
+  """A sentence about intervals of differences that are read together.
+
+  Args:
+    count: how many of them stand beside each other.
+  """
+  chance = 1 - LEVEL
+  return (
+    f'Intervals of differences that stand beside each other, uncorrected: {count}. Each misses the '
+    f'truth with a chance of {100 * chance:.0f} %, so {chance * count:.2g} of them do on average.'
+  )
 
 
 def seeds(row: Row) -> str:

@@ -75,14 +75,14 @@ def test_a_level_or_a_resolution_out_of_range_is_refused(resolution, level):
 @pytest.mark.parametrize(
   ('low', 'high', 'higher', 'lower'),
   [
-    (0.1, 2.0, 'above', 'below'),
-    (-2.0, -0.1, 'below', 'above'),
+    (0.1, 2.0, 'better', 'worse'),
+    (-2.0, -0.1, 'worse', 'better'),
     (-0.1, 2.0, 'unresolved', 'unresolved'),
     (0.0, 2.0, 'unresolved', 'unresolved'),
     (math.nan, math.nan, 'unresolved', 'unresolved'),
   ],
 )
-def test_a_verdict_needs_an_interval_without_0_and_above_is_better(low, high, higher, lower):
+def test_a_verdict_needs_an_interval_without_0_and_the_metrics_direction(low, high, higher, lower):
   difference = Interval((low + high) / 2, low, high, 3)
   assert verdict(difference, higher_is_better=True) == higher
   assert verdict(difference, higher_is_better=False) == lower

@@ -31,7 +31,7 @@ def test_the_paired_difference_and_its_interval_are_those_worked_out_by_hand():
   assert row.unseen.mean == pytest.approx(32)
   half = 4.303 * 2 / math.sqrt(3)
   assert row.difference[:3] == pytest.approx((12, 12 - half, 12 + half), rel=1e-3)
-  assert row.verdict == 'above'
+  assert row.verdict == 'better'
   assert base.difference is None
   assert row.by_length[32].mean == pytest.approx(34)
 
@@ -42,18 +42,25 @@ def test_seeds_are_paired_so_that_what_they_share_cancels():
   better = [result([100, 15 + s + d]) for s, d in zip(shared, (0.0, 0.5, -0.5), strict=True)]
   row = summary({'none': base, 'rope': better}).rows[1]
   assert row.unseen.low < row.unseen.mean - 50  # alone, nothing could be said
-  assert row.verdict == 'above'
+  assert row.verdict == 'better'
 
 
-def test_lower_losses_are_above_and_higher_ones_below():
+def test_lower_losses_are_better_and_higher_ones_worse_in_table_and_page(capsys):
   lines = {
     name: [result([2.0, unseen + 0.01 * i], exact=False) for i in range(3)]
     for name, unseen in (('none', 3.0), ('rope', 2.5), ('alibi', 3.5))
   }
   lines['rope'][1] = result([2.0, 2.52], exact=False)
   found = summary(lines)
-  assert [row.verdict for row in found.rows] == ['', 'above', 'below']
+  assert [row.verdict for row in found.rows] == ['', 'better', 'worse']
   assert found.rows[1].difference.mean == pytest.approx(-0.5, abs=0.01)
+  shown = page.content(found)
+  assert [row['verdict'] for row in shown['rows']] == ['baseline', 'better', 'worse']
+  print_tables(found)
+  printed = capsys.readouterr().out
+  assert re.search(r'rope .*-0\.50 \[.* better', printed)
+  assert re.search(r'alibi .*\+0\.50 \[.* worse', printed)
+  assert 'on that side of 0 (lower is better)' in ' '.join(printed.split())
 
 
 def test_a_run_that_has_not_learned_is_marked_and_compares_to_nothing(capsys):
@@ -185,6 +192,33 @@ def test_one_seed_resolves_nothing():
   assert found.rows[1].verdict == 'unresolved'
 
 
+def test_it_is_said_how_many_intervals_stand_uncorrected_beside_each_other():
+  lines = {
+    'none': [result([100, 50]), result([100, 51])],
+    'rope': [result([100, 60]), result([100, 62])],
+    'alibi': [result([100, 60]), result([100, 66])],
+    't5': [result([100, 60]), result([20, 62])],  # one seed has learned: no interval
+    'shaw': [result([20, 60]), result([20, 62])],  # none has: no difference
+  }
+  found = summary(lines, seeds=2)
+  assert found.uncorrected == 2
+  sentences = [text for text in page.content(found)['captions'] if 'uncorrected: 2.' in text]
+  assert len(sentences) == 1
+  assert 'a chance of 5 %, so 0.1 of them do on average' in sentences[0]
+
+
+def test_numbers_of_one_seed_are_drawn_hollow_and_named(tmp_path):
+  one = [result([100, 50, 40]), result([10, 50, 40])]  # the second has not learned
+  found = summary({'none': [result([100, 60, 50])] * 2, 'rope': one}, seeds=2)
+  plots.draw(tmp_path, found)
+  for name in ('quality_by_length', 'quality_by_cost'):
+    drawn = (tmp_path / f'{name}.svg').read_text()
+    hollow = re.findall('fill: #ffffff; stroke: (#[0-9a-f]{6})', drawn)
+    assert '#ff7f0e' in hollow  # the second scheme's colour around white
+    assert '#1f77b4' not in hollow
+    assert drawn.count('<!-- hollow: n = 1 -->') == 1
+
+
 def test_one_answer_more_in_every_seed_resolves_nothing():
   base, more = result([100, 50.0], answers=100), result([100, 51.0], answers=100)
   found = summary({'none': [base] * 2, 'rope': [more] * 2}, seeds=2)
@@ -222,7 +256,7 @@ def test_axes_are_compared_within_their_values_only():
   rows = summarize(cells, ended, 'none', RULES).rows
   assert [row.label for row in rows[2:]] == ['rope, num_layers=2', 'rope, num_layers=4']
   assert [row.difference.mean for row in rows[2:]] == pytest.approx([20, -10])
-  assert [row.verdict for row in rows[2:]] == ['above', 'below']
+  assert [row.verdict for row in rows[2:]] == ['better', 'worse']
 
 
 def test_failed_and_missing_runs_are_told(capsys):
