@@ -30,6 +30,14 @@ from posjax.scheme import Scheme
 
 SHIFT_INVARIANT = True
 EXAMPLE = 'yarn(factor=4.0, original_length=64)'
+BIBTEX = r"""
+@article{peng2023yarn,
+  title={{YaRN}: Efficient Context Window Extension of Large Language Models},
+  author={Peng, Bowen and Quesnelle, Jeffrey and Fan, Honglu and Shippole, Enrico},
+  journal={arXiv preprint arXiv:2309.00071},
+  year={2023},
+}
+"""
 
 
 def frequency_share(
