@@ -1,6 +1,6 @@
-"""Writes the README's tables of schemes from the files in posjax/schemes.
+"""Writes docs/schemes.md, and README's table of a dozen schemes, from the files in posjax/schemes.
 
-python tools/readme.py
+python tools/schemes_page.py
 """
 
 import importlib
@@ -11,14 +11,14 @@ from types import ModuleType
 
 import posjax
 
-README = Path(__file__).resolve().parent.parent / 'README.md'
+ROOT = Path(__file__).resolve().parent.parent
+README, PAGE = ROOT / 'README.md', ROOT / 'docs' / 'schemes.md'
 START, END = (
-  '<!-- schemes: python tools/readme.py writes these tables -->',
+  '<!-- schemes: python tools/schemes_page.py writes this table -->',
   '<!-- end of schemes -->',
 )
 NUMBER = {'ids': 0, 'embed': 1, 'query': 2, 'key': 2, 'logits': 3, 'bias': 3}
 NUMBER |= {'value': 4, 'output': 4, 'values': 4}
-
 
 # Each scheme stands under the first place that it uses.
 GROUPS = {
@@ -29,20 +29,66 @@ GROUPS = {
   'A bias by distance alone': ('bias',),
   'No place at all': (None,),
 }
+# README shows the ones that most people look for, and links to the page for the others.
+SHOWN = ('none', 'learned', 'sinusoidal', 'randomized', 'rope', 'yarn', 'axial_rope')
+SHOWN += ('transformer_xl', 'shaw', 'deberta', 'alibi', 't5', 'fire')
+
+HEAD = """# All schemes
+
+<!-- python tools/schemes_page.py writes this page from the files in posjax/schemes -->
+
+`posjax.get` reads these names, with their arguments, chained by `+`: `'t5(num_buckets=64)'`,
+`'randomized(max_length=2048)+rope'`. *Shift-invariant* means that adding one number to all ids
+changes nothing. Each file has the formula, the reference, and where paper and published code
+differ; [the gallery](../notebooks/04_gallery.ipynb) draws each scheme; `posjax.citation` returns
+the BibTeX of its papers.
+"""
 
 
-def tables() -> str:
-  """A heading and a table for each place, one line for each scheme of the folder, in Markdown."""
+def page() -> str:
+  """The page: its contents, then a section for each place, with one entry for each scheme."""
+  members = groups()
+  contents = '\n'.join(
+    f'- [{title}](#{anchor(title)}): {", ".join(f"[`{n}`](#{n})" for n in names)}'
+    for title, names in members.items()
+  )
+  sections = (
+    f'## {title}\n\n' + '\n\n'.join(map(entry, names)) for title, names in members.items()
+  )
+  return '\n\n'.join([HEAD.rstrip(), contents, *sections]) + '\n'
+
+
+def groups() -> dict[str, list[str]]:
+  """The names of the schemes under the first place that each of them uses."""
   first = {name: next(iter(posjax.places(make(name))), None) for name in posjax.names()}
-  members = {title: [n for n in first if first[n] in group] for title, group in GROUPS.items()}
-  return '\n\n'.join(f'### {title}\n\n{table(names)}' for title, names in members.items())
+  return {title: [n for n in first if first[n] in group] for title, group in GROUPS.items()}
 
 
-def table(names: list[str]) -> str:
-  """One line for each of these schemes."""
-  head = ('scheme', 'what it does', 'places', 'shift-invariant', 'arguments', 'reference')
-  rows = [head, ('---',) * len(head), *map(row, names)]
-  return '\n'.join(f'| {" | ".join(cells)} |' for cells in rows)
+def anchor(title: str) -> str:
+  """The address of a heading within its page, as GitHub makes it."""
+  return re.sub(r'[^\w\- ]', '', title.lower()).replace(' ', '-')
+
+
+def entry(name: str) -> str:
+  """All that the page says about one scheme: it comes from its file alone."""
+  module = importlib.import_module(f'posjax.schemes.{name}')
+  invariant = 'shift-invariant' if module.SHIFT_INVARIANT else 'not shift-invariant'
+  facts = [where(name), invariant, reference(module), f'[file](../posjax/schemes/{name}.py)']
+  lines = [f'### `{name}`', f'{summary(module)}.', ' · '.join(facts)]
+  if listed := arguments(module):
+    lines.append('\n'.join(listed))
+  return '\n\n'.join(lines)
+
+
+def table() -> str:
+  """README's table: a dozen schemes, each with a link to its entry on the page."""
+  head = [('scheme', 'what it does', 'places', 'paper'), ('---',) * 4]
+  rows = [
+    (f'[`{name}`](docs/schemes.md#{name})', summary(module), numbers_of(name), short(reference(module)))
+    for name in SHOWN
+    for module in [importlib.import_module(f'posjax.schemes.{name}')]
+  ]
+  return '\n'.join(f'| {" | ".join(cells)} |' for cells in (*head, *rows))
 
 
 def make(name: str) -> posjax.Scheme:
@@ -51,17 +97,15 @@ def make(name: str) -> posjax.Scheme:
   return posjax.get(getattr(module, 'EXAMPLE', name))
 
 
-def row(name: str) -> tuple[str, ...]:
-  """The cells of one scheme: all of them come from its file."""
-  module = importlib.import_module(f'posjax.schemes.{name}')
-  return (
-    f'[`{name}`](posjax/schemes/{name}.py)',
-    summary(module),
-    ', '.join(f'{NUMBER[place]} `{place}`' for place in posjax.places(make(name))) or 'none',
-    'yes' if module.SHIFT_INVARIANT else 'no',
-    arguments(module),
-    reference(module),
-  )
+def where(name: str) -> str:
+  """The places that a scheme uses, with their numbers."""
+  used = [f'{NUMBER[place]} `{place}`' for place in posjax.places(make(name))]
+  return f'Place{"s" * (len(used) > 1)} {", ".join(used)}' if used else 'No place'
+
+
+def numbers_of(name: str) -> str:
+  """The numbers of the places alone."""
+  return ', '.join(map(str, sorted({NUMBER[place] for place in posjax.places(make(name))}))) or '-'
 
 
 def summary(module: ModuleType) -> str:
@@ -69,11 +113,34 @@ def summary(module: ModuleType) -> str:
   return module.__doc__.splitlines()[0].rstrip('.').replace('|', r'\|')
 
 
-def arguments(module: ModuleType) -> str:
-  """The arguments with their defaults, as a user writes them in an expression."""
-  parameters = inspect.signature(module.scheme).parameters.values()
-  bare = [p.replace(annotation=inspect.Parameter.empty) for p in parameters]
-  return ', '.join(f'`{p}`' for p in bare) or 'none'
+def arguments(module: ModuleType) -> list[str]:
+  """A line for each argument: how it is written, with its default, and what it means.
+
+  Raises:
+    ValueError: if the docstring leaves out an argument, or has another one.
+  """
+  parameters = inspect.signature(module.scheme).parameters
+  told = described(module)
+  if sorted(name for names, _ in told for name in names) != sorted(parameters):
+    raise ValueError(f"The docstring of {module.__name__}'s scheme must describe {[*parameters]}.")
+  return [f'- {", ".join(_written(parameters[n]) for n in names)}: {text}' for names, text in told]
+
+
+def described(module: ModuleType) -> list[tuple[list[str], str]]:
+  """The names and the words of each item under `Args:` of the docstring of `scheme`."""
+  section = re.search(r'^Args:\n((?:  .*\n?)+)', inspect.cleandoc(module.scheme.__doc__), re.M)
+  items = re.split(r'^  (?=\w)', section[1], flags=re.M)[1:] if section else []
+  parts = (item.partition(': ') for item in items)
+  return [(names.split(', '), linked(' '.join(text.split()))) for names, _, text in parts]
+
+
+def linked(text: str) -> str:
+  """The words with links to the files of `posjax.math` that they name."""
+
+  def link(found: re.Match[str]) -> str:
+    return f'[{found[0]}](../posjax/math/{found[1]}.py)'
+
+  return re.sub(r'`posjax\.math\.(\w+)[\w.]*`', link, text).replace('|', r'\|')
 
 
 def reference(module: ModuleType) -> str:
@@ -92,18 +159,37 @@ def reference(module: ModuleType) -> str:
   return f'[{" ".join(authors.split())}]({link.rstrip(".")})'
 
 
-def main() -> None:
-  """Replaces what stands between the two marks.
+def short(cited: str) -> str:
+  """The reference with one author instead of a list of them, so that it stays on one line.
+
+  Example:
+    >>> short('[Press, Smith, Lewis 2022](https://arxiv.org/abs/2108.12409)')
+    '[Press et al. 2022](https://arxiv.org/abs/2108.12409)'
+  """
+  return re.sub(r'^\[(\w+), .+ (\d{4})\]', r'[\1 et al. \2]', cited)
+
+
+def readme(text: str) -> str:
+  """README with its table written anew.
 
   Raises:
-    ValueError: if the README does not hold each mark once, in order.
+    ValueError: if it does not hold each mark once, in order.
   """
-  text = README.read_text(encoding='utf-8')
   before, start, rest = text.partition(START)
   _, end, after = rest.partition(END)
   if not start or not end:
-    raise ValueError(f'The README must hold {START!r}, then {END!r}.')
-  README.write_text(f'{before}{START}\n\n{tables()}\n\n{END}{after}', encoding='utf-8')
+    raise ValueError(f'README.md must hold {START!r}, then {END!r}.')
+  return f'{before}{START}\n\n{table()}\n\n{END}{after}'
+
+
+def _written(parameter: inspect.Parameter) -> str:
+  return f'`{parameter.replace(annotation=inspect.Parameter.empty)}`'
+
+
+def main() -> None:
+  """Writes both files."""
+  PAGE.write_text(page(), encoding='utf-8')
+  README.write_text(readme(README.read_text(encoding='utf-8')), encoding='utf-8')
 
 
 if __name__ == '__main__':
