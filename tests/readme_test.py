@@ -20,20 +20,24 @@ LLAMA = {
 SHAPES = {'q_proj': (8, 8), 'k_proj': (4, 8), 'v_proj': (4, 8), 'o_proj': (8, 8)}
 
 
-def test_the_first_example_runs_in_about_ten_lines():
-  first, *_ = EXAMPLES
-  assert 8 <= len([line for line in first.splitlines() if line]) <= 12
+@pytest.fixture(scope='module')
+def first():
+  """The names that the first example leaves behind; the others go on from them."""
   found = {}
-  exec(compile(first, 'README.md', 'exec'), found)
-  assert found['out'].shape == (2, 10, 4, 16)
-  assert posjax.places(found['scheme']) == ('query', 'key', 'bias')
+  exec(compile(EXAMPLES[0], 'README.md', 'exec'), found)
+  return found
 
 
-def test_the_examples_for_a_model_run_after_the_first():
-  first, layers, checkpoint = EXAMPLES
-  found = {}
-  for example in (first, layers):
-    exec(compile(example, 'README.md', 'exec'), found)
+def test_the_first_example_runs_in_about_ten_lines(first):
+  assert 8 <= len([line for line in EXAMPLES[0].splitlines() if line]) <= 12
+  assert first['out'].shape == (2, 10, 4, 16)
+  assert posjax.places(first['scheme']) == ('query', 'key', 'bias')
+
+
+def test_the_examples_for_a_model_run_after_the_first(first):
+  _, layers, checkpoint = EXAMPLES
+  found = {**first}
+  exec(compile(layers, 'README.md', 'exec'), found)
   assert found['y'].shape == (2, 10, 64)
   assert found['layer'].layer.scheme == found['scheme']
   prefix = 'model.layers.0.self_attn'

@@ -84,7 +84,12 @@ def table() -> str:
   """README's table: a dozen schemes, each with a link to its entry on the page."""
   head = [('scheme', 'what it does', 'places', 'paper'), ('---',) * 4]
   rows = [
-    (f'[`{name}`](docs/schemes.md#{name})', summary(module), numbers_of(name), short(reference(module)))
+    (
+      f'[`{name}`](docs/schemes.md#{name})',
+      summary(module),
+      numbers_of(name),
+      short(reference(module)),
+    )
     for name in SHOWN
     for module in [importlib.import_module(f'posjax.schemes.{name}')]
   ]
