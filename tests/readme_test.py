@@ -61,6 +61,10 @@ def test_every_scheme_has_one_entry_with_all_of_its_arguments():
   entry = page.partition('### `yarn`')[2].partition('###')[0]
   assert '`original_length`: the length in training' in entry
   assert '`base=10000.0`, `fraction=1.0`' in entry
+  assert f'(#{schemes_page.anchor(schemes_page.FAMILY)})' in entry
+  family = page.partition(f'## {schemes_page.FAMILY}')[2]
+  for shared in ('base', 'factor', 'fraction', 'interleaved', 'values'):
+    assert family.count(f'\n- `{shared}`: ') == 1
 
 
 def test_a_scheme_that_does_not_describe_an_argument_is_refused():

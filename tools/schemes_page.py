@@ -10,6 +10,7 @@ from pathlib import Path
 from types import ModuleType
 
 import posjax
+from posjax.math import rotation
 
 ROOT = Path(__file__).resolve().parent.parent
 README, PAGE = ROOT / 'README.md', ROOT / 'docs' / 'schemes.md'
@@ -45,8 +46,11 @@ the BibTeX of its papers.
 """
 
 
+FAMILY = "The arguments of RoPE's family"
+
+
 def page() -> str:
-  """The page: its contents, then a section for each place, with one entry for each scheme."""
+  """The page: contents, a section for each place with its schemes, what RoPE's family shares."""
   members = groups()
   contents = '\n'.join(
     f'- [{title}](#{anchor(title)}): {", ".join(f"[`{n}`](#{n})" for n in names)}'
@@ -55,7 +59,14 @@ def page() -> str:
   sections = (
     f'## {title}\n\n' + '\n\n'.join(map(entry, names)) for title, names in members.items()
   )
-  return '\n\n'.join([HEAD.rstrip(), contents, *sections]) + '\n'
+  return '\n\n'.join([HEAD.rstrip(), contents, *sections, family()]) + '\n'
+
+
+def family() -> str:
+  """The arguments that several members of RoPE's family share: the top of their file has them."""
+  items = re.findall(r'^  (\w+) +(\S.*(?:\n {15}.*)*)', rotation.__doc__, re.M)
+  lines = [f'- `{name}`: {" ".join(text.split())}' for name, text in items]
+  return f'## {FAMILY}\n\n' + '\n'.join(lines)
 
 
 def groups() -> dict[str, list[str]]:
@@ -140,9 +151,11 @@ def described(module: ModuleType) -> list[tuple[list[str], str]]:
 
 
 def linked(text: str) -> str:
-  """The words with links to the files of `posjax.math` that they name."""
+  """The words with links to what they name of `posjax.math`: RoPE's family, or a file."""
 
   def link(found: re.Match[str]) -> str:
+    if found[1] == 'rotation':
+      return f'[{FAMILY[0].lower()}{FAMILY[1:]}](#{anchor(FAMILY)})'
     return f'[{found[0]}](../posjax/math/{found[1]}.py)'
 
   return re.sub(r'`posjax\.math\.(\w+)[\w.]*`', link, text).replace('|', r'\|')
