@@ -1,5 +1,6 @@
 """README is true: its code runs, its links lead somewhere; tools/ writes its table and a page."""
 
+import json
 import re
 import types
 
@@ -148,6 +149,21 @@ def test_it_is_read_once():
   assert len(lines) <= 130
   sentences = [s for line in lines for s in re.split(r'(?<=[.:]) ', line) if len(s) > 40]
   assert len(sentences) == len(set(sentences))
+
+
+def test_the_table_of_results_is_the_mean_of_the_lines_that_lie_in_results():
+  lines = (schemes_page.ROOT / 'results' / 'reach.jsonl').read_text(encoding='utf-8').splitlines()
+  runs = [json.loads(line) for line in lines]
+  table = TEXT.partition('| scheme | 256, trained')[2].partition('\n\n')[0]
+  rows = [row.strip('| ').split(' | ') for row in table.splitlines()[2:]]
+  assert {row[0].strip('`') for row in rows} == {run['scheme'] for run in runs}
+  for scheme, *shown, seeds in rows:
+    losses = [run['loss'] for run in runs if run['scheme'] == scheme.strip('`')]
+    assert len(losses) == int(seeds)
+    for length, number in zip(('256', '512', '1024', '2048'), shown, strict=True):
+      found = [loss[length] for loss in losses]
+      mean = 'beyond its table' if None in found else f'{np.mean(found):.3f}'
+      assert number == mean
 
 
 def test_the_two_marks_of_the_results_stand_once_each():

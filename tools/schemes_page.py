@@ -178,13 +178,10 @@ def reference(module: ModuleType) -> str:
 
 
 def short(cited: str) -> str:
-  """The reference with one author instead of a list of them, so that it stays on one line.
-
-  Example:
-    >>> short('[Press, Smith, Lewis 2022](https://arxiv.org/abs/2108.12409)')
-    '[Press et al. 2022](https://arxiv.org/abs/2108.12409)'
-  """
-  return re.sub(r'^\[(\w+), .+ (\d{4})\]', r'[\1 et al. \2]', cited)
+  """The reference with one author instead of a list of them, and spaces that do not break."""
+  words, link = re.fullmatch(r'\[(.+)\](.+)', cited).groups()
+  words = re.sub(r'^(\w+), .+ (\d{4})$', r'\1 et al. \2', words)
+  return f'[{words.replace(" ", "&nbsp;")}]{link}'
 
 
 def readme(text: str) -> str:
