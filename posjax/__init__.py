@@ -16,6 +16,7 @@ and parameters; `posjax.schemes.<name>` holds each scheme's pure functions.
 from posjax import positions as positions
 from posjax.attention import attend as attend
 from posjax.chain import chain as chain
+from posjax.citation import citation as citation
 from posjax.expression import get as get
 from posjax.expression import names as names
 from posjax.layers.hook import attention_fn as attention_fn

@@ -87,6 +87,7 @@ ROOMS = {
   # `posjax.expression` serves a scheme that adapts another one, which it is given as a line.
   'posjax/schemes/*.py': {*RECORD, 'posjax.math', 'posjax.expression'},
   'posjax/expression.py': {*RECORD, 'posjax.chain', 'posjax.schemes'},
+  'posjax/citation.py': {*RECORD, 'posjax.expression'},
   # `attend` takes a scheme as a line, too.
   'posjax/attention/**/*.py': {*RECORD, 'posjax.math', 'posjax.expression'},
   'posjax/layers/*.py': {*RECORD, 'posjax.math', 'posjax.attention'},

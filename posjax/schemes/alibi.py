@@ -19,6 +19,14 @@ from posjax.arguments import checked
 from posjax.scheme import Scheme
 
 SHIFT_INVARIANT = True
+BIBTEX = r"""
+@article{press2022train,
+  title={Train Short, Test Long: Attention with Linear Biases Enables Input Length Extrapolation},
+  author={Press, Ofir and Smith, Noah A. and Lewis, Mike},
+  journal={arXiv preprint arXiv:2108.12409},
+  year={2022},
+}
+"""
 
 
 def slopes(num_heads: int) -> Float[np.ndarray, ' H']:

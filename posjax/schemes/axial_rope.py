@@ -25,6 +25,22 @@ from posjax.math.rotation import rotate
 from posjax.scheme import Scheme
 
 SHIFT_INVARIANT = True
+BIBTEX = r"""
+@article{heo2024rotary,
+  title={Rotary Position Embedding for Vision Transformer},
+  author={Heo, Byeongho and Park, Song and Han, Dongyoon and Yun, Sangdoo},
+  journal={arXiv preprint arXiv:2403.13298},
+  year={2024},
+}
+
+@article{su2021roformer,
+  title={{RoFormer}: Enhanced Transformer with Rotary Position Embedding},
+  author={Su, Jianlin and Lu, Yu and Pan, Shengfeng and Murtadha, Ahmed and Wen, Bo and Liu,
+    Yunfeng},
+  journal={arXiv preprint arXiv:2104.09864},
+  year={2021},
+}
+"""
 
 
 def shares(

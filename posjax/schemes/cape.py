@@ -4,7 +4,7 @@ ids -> (ids + g + e) exp(l), with g uniform in +-max_global_shift and l in +-log
 for each row, and e in +-max_local_shift for each token. Without a random key the ids only become
 float32. Chain it before a scheme that takes fractions, as in `cape+sinusoidal`; tables refuse them.
 
-Reference: Likhomanenko, Xu, Collobert, Synnaeve, Rogozhnikov 2021,
+Reference: Likhomanenko, Xu, Synnaeve, Collobert, Rogozhnikov 2021,
 https://arxiv.org/abs/2106.03143, section 3: the three augmentations in this order, and the values
 5, 0.5 and 1.03 of its machine translation, which are our defaults. A local shift of at most half
 the step between two tokens keeps their order. Images have two axes, of cells scaled to [-1, 1], and
@@ -29,6 +29,15 @@ from posjax.math.checks import check_axes, float_ids
 from posjax.scheme import PRNGKey, Scheme
 
 SHIFT_INVARIANT = True  # of the attention, which sees the ids that were augmented
+BIBTEX = r"""
+@article{likhomanenko2021cape,
+  title={{CAPE}: Encoding Relative Positions with Continuous Augmented Positional Embeddings},
+  author={Likhomanenko, Tatiana and Xu, Qiantong and Synnaeve, Gabriel and Collobert, Ronan and
+    Rogozhnikov, Alex},
+  journal={arXiv preprint arXiv:2106.03143},
+  year={2021},
+}
+"""
 
 
 def center(pos: Float[Array, '...'], axis: int = -1) -> Float[Array, '...']:

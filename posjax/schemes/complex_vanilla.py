@@ -18,6 +18,15 @@ from posjax.math.complex_embeddings import conjugated, modulus, with_phase, word
 from posjax.scheme import Scheme
 
 SHIFT_INVARIANT = True
+BIBTEX = r"""
+@article{wang2020encoding,
+  title={Encoding Word Order in Complex Embeddings},
+  author={Wang, Benyou and Zhao, Donghao and Lioma, Christina and Li, Qiuchi and Zhang, Peng and
+    Simonsen, Jakob Grue},
+  journal={arXiv preprint arXiv:1912.12333},
+  year={2020},
+}
+"""
 
 
 @checked

@@ -23,6 +23,14 @@ from posjax.arguments import checked
 from posjax.scheme import Scheme
 
 SHIFT_INVARIANT = True
+BIBTEX = r"""
+@article{golovneva2024contextual,
+  title={Contextual Position Encoding: Learning to Count What's Important},
+  author={Golovneva, Olga and Wang, Tianlu and Weston, Jason and Sukhbaatar, Sainbayar},
+  journal={arXiv preprint arXiv:2405.18719},
+  year={2024},
+}
+"""
 
 
 def positions(logits: Float[Array, '*H T S'], num_positions: int) -> Float[Array, '*H T S']:

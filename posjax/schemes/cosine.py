@@ -24,6 +24,22 @@ from posjax.math.heads import product
 from posjax.scheme import Scheme
 
 SHIFT_INVARIANT = True
+BIBTEX = r"""
+@article{graves2014neural,
+  title={Neural {Turing} Machines},
+  author={Graves, Alex and Wayne, Greg and Danihelka, Ivo},
+  journal={arXiv preprint arXiv:1410.5401},
+  year={2014},
+}
+
+@article{liu2022swin,
+  title={{Swin} {Transformer} {V2}: Scaling Up Capacity and Resolution},
+  author={Liu, Ze and Hu, Han and Lin, Yutong and Yao, Zhuliang and Xie, Zhenda and Wei, Yixuan
+    and Ning, Jia and Cao, Yue and Zhang, Zheng and Dong, Li and Wei, Furu and Guo, Baining},
+  journal={arXiv preprint arXiv:2111.09883},
+  year={2022},
+}
+"""
 
 LEAST_LENGTH = 1e-6
 LEAST_TEMPERATURE = 0.01  # of the trained ones

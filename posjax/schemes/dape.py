@@ -24,6 +24,15 @@ from posjax.math.differences import difference
 from posjax.scheme import Params, Scheme, declares, places
 
 SHIFT_INVARIANT = True  # where the inner scheme is, as ALiBi
+BIBTEX = r"""
+@article{zheng2024dape,
+  title={{DAPE}: Data-Adaptive Positional Encoding for Length Extrapolation},
+  author={Zheng, Chuanyang and Gao, Yihang and Shi, Han and Huang, Minbin and Li, Jingyao and
+    Xiong, Jing and Ren, Xiaozhe and Ng, Michael and Jiang, Xin and Li, Zhenguo and Li, Yu},
+  journal={arXiv preprint arXiv:2405.14722},
+  year={2024},
+}
+"""
 
 _INNER = 'inner_'  # stands before the names of the inner scheme's parameters
 

@@ -42,6 +42,14 @@ from posjax.math.offsets import by_rows, pick
 from posjax.scheme import Scheme, Tiled
 
 SHIFT_INVARIANT = True
+BIBTEX = r"""
+@article{he2021deberta,
+  title={{DeBERTa}: Decoding-enhanced {BERT} with Disentangled Attention},
+  author={He, Pengcheng and Liu, Xiaodong and Gao, Jianfeng and Chen, Weizhu},
+  journal={arXiv preprint arXiv:2006.03654},
+  year={2021},
+}
+"""
 
 
 def thresholds(buckets: int, max_distance: int) -> Int[np.ndarray, ' buckets']:

@@ -30,6 +30,15 @@ from posjax.scheme import Scheme
 
 SHIFT_INVARIANT = False
 EXAMPLE = 'dual_chunk(chunk_size=3, length=5)'
+BIBTEX = r"""
+@article{an2024training,
+  title={Training-Free Long-Context Scaling of Large Language Models},
+  author={An, Chenxin and Huang, Fei and Zhang, Jun and Gong, Shansan and Qiu, Xipeng and Zhou,
+    Chang and Kong, Lingpeng},
+  journal={arXiv preprint arXiv:2402.17463},
+  year={2024},
+}
+"""
 
 
 def query_ids(

@@ -28,6 +28,15 @@ from posjax.scheme import Scheme
 
 SHIFT_INVARIANT = True
 EXAMPLE = 'dynamic_bias(width=4, log_distance=True, norm=True)'
+BIBTEX = r"""
+@article{wang2022crossformer,
+  title={{CrossFormer}: A Versatile Vision Transformer Hinging on Cross-scale Attention},
+  author={Wang, Wenxiao and Yao, Lu and Chen, Long and Lin, Binbin and Cai, Deng and He, Xiaofei
+    and Liu, Wei},
+  journal={arXiv preprint arXiv:2108.00154},
+  year={2022},
+}
+"""
 
 
 def bias(

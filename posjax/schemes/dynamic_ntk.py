@@ -22,6 +22,14 @@ from posjax.scheme import Scheme
 
 SHIFT_INVARIANT = True
 EXAMPLE = 'dynamic_ntk(length=8192, original_length=2048)'
+BIBTEX = r"""
+@article{peng2023yarn,
+  title={{YaRN}: Efficient Context Window Extension of Large Language Models},
+  author={Peng, Bowen and Quesnelle, Jeffrey and Fan, Honglu and Shippole, Enrico},
+  journal={arXiv preprint arXiv:2309.00071},
+  year={2023},
+}
+"""
 
 
 def growth(length: int, original_length: int, factor: float = 1.0) -> float:

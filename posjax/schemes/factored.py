@@ -28,6 +28,14 @@ from posjax.math.tables import (
 from posjax.scheme import Scheme
 
 SHIFT_INVARIANT = False
+BIBTEX = r"""
+@article{kitaev2018constituency,
+  title={Constituency Parsing with a Self-Attentive Encoder},
+  author={Kitaev, Nikita and Klein, Dan},
+  journal={arXiv preprint arXiv:1805.01052},
+  year={2018},
+}
+"""
 
 
 @checked

@@ -31,6 +31,16 @@ from posjax.scheme import Scheme, Tiled
 
 SHIFT_INVARIANT = False
 EXAMPLE = 'fire(threshold=4.0, width=8)'
+BIBTEX = r"""
+@article{li2024functional,
+  title={Functional Interpolation for Relative Positions Improves Long Context Transformers},
+  author={Li, Shanda and You, Chong and Guruganesh, Guru and Ainslie, Joshua and Onta{\~n}{\'o}n,
+    Santiago and Zaheer, Manzil and Sanghai, Sumit and Yang, Yiming and Kumar, Sanjiv and
+    Bhojanapalli, Srinadh},
+  journal={arXiv preprint arXiv:2310.04418},
+  year={2024},
+}
+"""
 
 _LEAST = 1e-6  # added to the denominator, as in the published code
 

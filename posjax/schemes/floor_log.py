@@ -22,6 +22,14 @@ from posjax.scheme import Scheme
 
 SHIFT_INVARIANT = False
 EXAMPLE = 'floor_log(floor=4)'
+BIBTEX = r"""
+@misc{meta2025llama,
+  title={The {Llama} 4 herd: The beginning of a new era of natively multimodal {AI} innovation},
+  author={{Meta}},
+  howpublished={\url{https://ai.meta.com/blog/llama-4-multimodal-intelligence/}},
+  year={2025},
+}
+"""
 
 
 def temperature(

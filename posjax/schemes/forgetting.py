@@ -24,6 +24,14 @@ from posjax.arguments import checked
 from posjax.scheme import Scheme
 
 SHIFT_INVARIANT = True
+BIBTEX = r"""
+@article{lin2025forgetting,
+  title={Forgetting Transformer: Softmax Attention with a Forget Gate},
+  author={Lin, Zhixuan and Nikishin, Evgenii and He, Xu Owen and Courville, Aaron},
+  journal={arXiv preprint arXiv:2503.02130},
+  year={2025},
+}
+"""
 
 # A sum to twice the digits of float32: (high, low), whose exact sum is the number.
 Total = tuple[Float[Array, '...'], Float[Array, '...']]

@@ -30,6 +30,14 @@ from posjax.math.angles import angles, learned_angles
 from posjax.scheme import Params, Scheme
 
 SHIFT_INVARIANT = False
+BIBTEX = r"""
+@article{li2021learnable,
+  title={Learnable {Fourier} Features for Multi-Dimensional Spatial Positional Encoding},
+  author={Li, Yang and Si, Si and Li, Gang and Hsieh, Cho-Jui and Bengio, Samy},
+  journal={arXiv preprint arXiv:2106.02795},
+  year={2021},
+}
+"""
 
 
 def constants(

@@ -23,6 +23,18 @@ from posjax.math.priors import penalty, prior_scheme
 from posjax.scheme import Scheme
 
 SHIFT_INVARIANT = True
+BIBTEX = r"""
+@article{guo2019gaussian,
+  title={{Gaussian} {Transformer}: A Lightweight Approach for Natural Language Inference},
+  author={Guo, Maosheng and Zhang, Yu and Liu, Ting},
+  journal={Proceedings of the AAAI Conference on Artificial Intelligence},
+  volume={33},
+  number={01},
+  pages={6489--6496},
+  doi={10.1609/aaai.v33i01.33016489},
+  year={2019},
+}
+"""
 
 
 def bias(

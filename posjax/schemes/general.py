@@ -19,6 +19,14 @@ from posjax.math.heads import product
 from posjax.scheme import Scheme
 
 SHIFT_INVARIANT = True
+BIBTEX = r"""
+@article{luong2015effective,
+  title={Effective Approaches to Attention-based Neural Machine Translation},
+  author={Luong, Minh-Thang and Pham, Hieu and Manning, Christopher D.},
+  journal={arXiv preprint arXiv:1508.04025},
+  year={2015},
+}
+"""
 
 
 def transform(

@@ -25,6 +25,15 @@ from posjax.scheme import Scheme
 
 SHIFT_INVARIANT = False
 EXAMPLE = 'grouped(group=3, window=4)'
+BIBTEX = r"""
+@article{jin2024llm,
+  title={{LLM} Maybe {LongLM}: Self-Extend {LLM} Context Window Without Tuning},
+  author={Jin, Hongye and Han, Xiaotian and Yang, Jingfeng and Jiang, Zhimeng and Liu, Zirui and
+    Chang, Chia-Yuan and Chen, Huiyuan and Hu, Xia},
+  journal={arXiv preprint arXiv:2401.01325},
+  year={2024},
+}
+"""
 
 
 def grouped_ids(

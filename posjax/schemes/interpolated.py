@@ -17,6 +17,14 @@ from posjax.math.checks import float_ids
 from posjax.scheme import PRNGKey, Scheme
 
 SHIFT_INVARIANT = True
+BIBTEX = r"""
+@article{chen2023extending,
+  title={Extending Context Window of Large Language Models via Positional Interpolation},
+  author={Chen, Shouyuan and Wong, Sherman and Chen, Liangjian and Tian, Yuandong},
+  journal={arXiv preprint arXiv:2306.15595},
+  year={2023},
+}
+"""
 
 
 def interpolate(pos: Num[Array, '*shape'], factor: float) -> Float[Array, '*shape']:

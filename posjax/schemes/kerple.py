@@ -27,6 +27,14 @@ from posjax.math.softplus import inverse_softplus
 from posjax.scheme import Scheme
 
 SHIFT_INVARIANT = True
+BIBTEX = r"""
+@article{chi2022kerple,
+  title={{KERPLE}: Kernelized Relative Positional Embedding for Length Extrapolation},
+  author={Chi, Ta-Chung and Fan, Ting-Han and Ramadge, Peter J. and Rudnicky, Alexander I.},
+  journal={arXiv preprint arXiv:2205.09921},
+  year={2022},
+}
+"""
 
 _LEAST = 1e-2  # the least initial value, which is the bound of the authors' code
 

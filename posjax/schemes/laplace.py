@@ -19,6 +19,18 @@ from posjax.math.priors import penalty, prior_scheme
 from posjax.scheme import Scheme
 
 SHIFT_INVARIANT = True
+BIBTEX = r"""
+@article{guo2019gaussian,
+  title={{Gaussian} {Transformer}: A Lightweight Approach for Natural Language Inference},
+  author={Guo, Maosheng and Zhang, Yu and Liu, Ting},
+  journal={Proceedings of the AAAI Conference on Artificial Intelligence},
+  volume={33},
+  number={01},
+  pages={6489--6496},
+  doi={10.1609/aaai.v33i01.33016489},
+  year={2019},
+}
+"""
 
 
 def bias(
@@ -46,9 +58,10 @@ def scheme(w: float = 0.1, b: float | None = None, per_head: bool = False) -> Sc
   """A learned Laplace prior.
 
   Args:
-    w: the initial value of w, positive, per token. b: the initial value of b, negative; None for a
-    constant 0, with the maximum at the token itself. per_head: whether each head of each layer has
-    a w and a b, instead of one pair for the whole
+    w: the initial value of w, positive, per token.
+    b: the initial value of b, negative; None for a constant 0, with the maximum at the token
+      itself.
+    per_head: whether each head of each layer has a w and a b, instead of one pair for the whole
       model.
 
   Raises:

@@ -19,6 +19,22 @@ from posjax.math.tables import check_max_length, lookup
 from posjax.scheme import Scheme
 
 SHIFT_INVARIANT = False
+BIBTEX = r"""
+@article{gehring2017convolutional,
+  title={Convolutional Sequence to Sequence Learning},
+  author={Gehring, Jonas and Auli, Michael and Grangier, David and Yarats, Denis and Dauphin, Yann
+    N.},
+  journal={arXiv preprint arXiv:1705.03122},
+  year={2017},
+}
+
+@article{devlin2019bert,
+  title={{BERT}: Pre-training of Deep Bidirectional Transformers for Language Understanding},
+  author={Devlin, Jacob and Chang, Ming-Wei and Lee, Kenton and Toutanova, Kristina},
+  journal={arXiv preprint arXiv:1810.04805},
+  year={2019},
+}
+"""
 
 
 @checked

@@ -21,6 +21,14 @@ from posjax.math.rotation import rotary_scheme
 from posjax.scheme import Scheme
 
 SHIFT_INVARIANT = True
+BIBTEX = r"""
+@article{grattafiori2024llama,
+  title={The {Llama} 3 Herd of Models},
+  author={Grattafiori, Aaron and Dubey, Abhimanyu and Jauhri, Abhinav and others},
+  journal={arXiv preprint arXiv:2407.21783},
+  year={2024},
+}
+"""
 
 
 def frequencies(

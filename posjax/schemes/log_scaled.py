@@ -24,6 +24,22 @@ from posjax.scheme import Scheme
 
 SHIFT_INVARIANT = False
 EXAMPLE = 'log_scaled(length=4)'
+BIBTEX = r"""
+@misc{su2021entropy,
+  title={从熵不变性看{Attention}的{Scale}操作},
+  author={Su, Jianlin},
+  howpublished={\url{https://kexue.fm/archives/8823}},
+  note={In Chinese, on the scale of attention whose entropy does not change},
+  year={2021},
+}
+
+@article{bai2023qwen,
+  title={{Qwen} Technical Report},
+  author={Bai, Jinze and Bai, Shuai and Chu, Yunfei and others},
+  journal={arXiv preprint arXiv:2309.16609},
+  year={2023},
+}
+"""
 
 
 def temperature(pos: Num[Array, '*B T'], length: int) -> Float[Array, '*B T']:

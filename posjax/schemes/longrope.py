@@ -30,6 +30,15 @@ EXAMPLE = (
   'longrope(length=64, original_length=16, '
   'short_factor=(1.0, 1.1, 1.2, 1.5), long_factor=(1.0, 1.5, 3.0, 4.0))'
 )
+BIBTEX = r"""
+@article{ding2024longrope,
+  title={{LongRoPE}: Extending {LLM} Context Window Beyond 2 Million Tokens},
+  author={Ding, Yiran and Zhang, Li Lyna and Zhang, Chengruidong and Xu, Yuanyuan and Shang, Ning
+    and Xu, Jiahang and Yang, Fan and Yang, Mao},
+  journal={arXiv preprint arXiv:2402.13753},
+  year={2024},
+}
+"""
 
 
 def frequencies(

@@ -16,6 +16,14 @@ from posjax.math.rotation import rotary_scheme
 from posjax.scheme import Scheme
 
 SHIFT_INVARIANT = True
+BIBTEX = r"""
+@article{peng2023yarn,
+  title={{YaRN}: Efficient Context Window Extension of Large Language Models},
+  author={Peng, Bowen and Quesnelle, Jeffrey and Fan, Honglu and Shippole, Enrico},
+  journal={arXiv preprint arXiv:2309.00071},
+  year={2023},
+}
+"""
 
 
 def rescaled_base(width: int, base: float = 10000.0, factor: float = 1.0) -> float:

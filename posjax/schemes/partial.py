@@ -20,6 +20,15 @@ from posjax.math.rotation import rotary_scheme
 from posjax.scheme import Scheme
 
 SHIFT_INVARIANT = True
+BIBTEX = r"""
+@article{barbero2024round,
+  title={Round and Round We Go! What makes Rotary Positional Encodings useful?},
+  author={Barbero, Federico and Vitvitskyi, Alex and Perivolaropoulos, Christos and Pascanu,
+    Razvan and Veli{\v{c}}kovi{\'c}, Petar},
+  journal={arXiv preprint arXiv:2410.06205},
+  year={2024},
+}
+"""
 
 
 def frequencies(

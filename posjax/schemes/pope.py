@@ -27,6 +27,15 @@ from posjax.math.checks import check_positive
 from posjax.scheme import Scheme
 
 SHIFT_INVARIANT = True
+BIBTEX = r"""
+@article{gopalakrishnan2025decoupling,
+  title={Decoupling the ``What'' and ``Where'' With Polar Coordinate Positional Embeddings},
+  author={Gopalakrishnan, Anand and Csord{\'a}s, R{\'o}bert and Schmidhuber, J{\"u}rgen and Mozer,
+    Michael C.},
+  journal={arXiv preprint arXiv:2509.10534},
+  year={2025},
+}
+"""
 
 
 def clipped(phase: Float[Array, '*shape']) -> Float[Array, '*shape']:

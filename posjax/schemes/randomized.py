@@ -20,6 +20,15 @@ from posjax.math.checks import check_axes, check_integer_ids
 from posjax.scheme import PRNGKey, Scheme
 
 SHIFT_INVARIANT = True  # of the attention, which sees the ids that were drawn
+BIBTEX = r"""
+@article{ruoss2023randomized,
+  title={Randomized Positional Encodings Boost Length Generalization of Transformers},
+  author={Ruoss, Anian and Del{\'e}tang, Gr{\'e}goire and Genewein, Tim and Grau-Moya, Jordi and
+    Csord{\'a}s, R{\'o}bert and Bennani, Mehdi and Legg, Shane and Veness, Joel},
+  journal={arXiv preprint arXiv:2305.16843},
+  year={2023},
+}
+"""
 
 
 def draw(key: PRNGKey, count: int | Int[Array, ''], max_length: int) -> Int[Array, ' N']:

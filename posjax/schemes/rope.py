@@ -29,6 +29,15 @@ from posjax.math.rotation import rotate as rotate
 from posjax.scheme import Scheme
 
 SHIFT_INVARIANT = True
+BIBTEX = r"""
+@article{su2021roformer,
+  title={{RoFormer}: Enhanced Transformer with Rotary Position Embedding},
+  author={Su, Jianlin and Lu, Yu and Pan, Shengfeng and Murtadha, Ahmed and Wen, Bo and Liu,
+    Yunfeng},
+  journal={arXiv preprint arXiv:2104.09864},
+  year={2021},
+}
+"""
 
 
 def to_interleaved(

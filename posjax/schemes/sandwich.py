@@ -26,6 +26,14 @@ from posjax.math.checks import check_positive
 from posjax.scheme import Scheme
 
 SHIFT_INVARIANT = True
+BIBTEX = r"""
+@article{chi2023dissecting,
+  title={Dissecting Transformer Length Extrapolation via the Lens of Receptive Field Analysis},
+  author={Chi, Ta-Chung and Fan, Ting-Han and Rudnicky, Alexander I. and Ramadge, Peter J.},
+  journal={arXiv preprint arXiv:2212.10356},
+  year={2023},
+}
+"""
 
 
 def ratios(num_heads: int) -> Float[np.ndarray, ' H']:

@@ -21,6 +21,14 @@ from posjax.math.offsets import by_offset, by_rows, index, key_logits, value_sum
 from posjax.scheme import Scheme, Tiled
 
 SHIFT_INVARIANT = True
+BIBTEX = r"""
+@article{shaw2018self,
+  title={Self-Attention with Relative Position Representations},
+  author={Shaw, Peter and Uszkoreit, Jakob and Vaswani, Ashish},
+  journal={arXiv preprint arXiv:1803.02155},
+  year={2018},
+}
+"""
 
 
 def parameter_count(max_distance: int, head_dim: int) -> int:

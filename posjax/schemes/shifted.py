@@ -20,6 +20,14 @@ from posjax.math.checks import check_axes
 from posjax.scheme import PRNGKey, Scheme
 
 SHIFT_INVARIANT = True  # of the attention, which sees the ids that were shifted
+BIBTEX = r"""
+@article{kiyono2021shape,
+  title={{SHAPE}: Shifted Absolute Position Embedding for Transformers},
+  author={Kiyono, Shun and Kobayashi, Sosuke and Suzuki, Jun and Inui, Kentaro},
+  journal={arXiv preprint arXiv:2109.05644},
+  year={2021},
+}
+"""
 
 
 def offsets(key: PRNGKey, shape: tuple[int, ...], max_shift: int) -> Int[Array, '...']:

@@ -25,6 +25,15 @@ from posjax.math.sinusoids import encoding
 from posjax.scheme import Scheme
 
 SHIFT_INVARIANT = False
+BIBTEX = r"""
+@article{vaswani2017attention,
+  title={Attention Is All You Need},
+  author={Vaswani, Ashish and Shazeer, Noam and Parmar, Niki and Uszkoreit, Jakob and Jones, Llion
+    and Gomez, Aidan N. and Kaiser, {\L}ukasz and Polosukhin, Illia},
+  journal={arXiv preprint arXiv:1706.03762},
+  year={2017},
+}
+"""
 
 
 def shift_matrix(

@@ -24,6 +24,14 @@ from posjax.math.heads import multiplied
 from posjax.scheme import Scheme
 
 SHIFT_INVARIANT = False
+BIBTEX = r"""
+@article{nakanishi2025scalable,
+  title={Scalable-Softmax Is Superior for Attention},
+  author={Nakanishi, Ken M.},
+  journal={arXiv preprint arXiv:2501.19399},
+  year={2025},
+}
+"""
 
 
 def log_count(pos: Num[Array, '*B T']) -> Float[Array, '*B T']:

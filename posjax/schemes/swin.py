@@ -19,6 +19,15 @@ from posjax.scheme import Scheme
 
 SHIFT_INVARIANT = True
 EXAMPLE = 'swin(height=6, width=8)'
+BIBTEX = r"""
+@article{liu2021swin,
+  title={{Swin} {Transformer}: Hierarchical Vision Transformer using Shifted Windows},
+  author={Liu, Ze and Lin, Yutong and Cao, Yue and Hu, Han and Wei, Yixuan and Zhang, Zheng and
+    Lin, Stephen and Guo, Baining},
+  journal={arXiv preprint arXiv:2103.14030},
+  year={2021},
+}
+"""
 
 
 def bias(

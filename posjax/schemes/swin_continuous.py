@@ -24,6 +24,15 @@ from posjax.scheme import Scheme
 
 SHIFT_INVARIANT = True
 EXAMPLE = 'swin_continuous(height=6, width=8, hidden=2)'
+BIBTEX = r"""
+@article{liu2022swin,
+  title={{Swin} {Transformer} {V2}: Scaling Up Capacity and Resolution},
+  author={Liu, Ze and Hu, Han and Lin, Yutong and Yao, Zhuliang and Xie, Zhenda and Wei, Yixuan
+    and Ning, Jia and Cao, Yue and Zhang, Zheng and Dong, Li and Wei, Furu and Guo, Baining},
+  journal={arXiv preprint arXiv:2111.09883},
+  year={2022},
+}
+"""
 
 
 def coordinates(

@@ -37,6 +37,14 @@ from posjax.math.sinusoids import query_side, with_key_side
 from posjax.scheme import Scheme
 
 SHIFT_INVARIANT = True
+BIBTEX = r"""
+@article{yan2019tener,
+  title={{TENER}: Adapting Transformer Encoder for Named Entity Recognition},
+  author={Yan, Hang and Deng, Bocao and Li, Xiaonan and Qiu, Xipeng},
+  journal={arXiv preprint arXiv:1911.04474},
+  year={2019},
+}
+"""
 
 
 def widened_query(

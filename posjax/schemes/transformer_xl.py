@@ -34,6 +34,15 @@ from posjax.math.sinusoids import encoding, query_side, with_key_side
 from posjax.scheme import Relative, Scheme, Tiled
 
 SHIFT_INVARIANT = True
+BIBTEX = r"""
+@article{dai2019transformer,
+  title={{Transformer-XL}: Attentive Language Models Beyond a Fixed-Length Context},
+  author={Dai, Zihang and Yang, Zhilin and Yang, Yiming and Carbonell, Jaime and Le, Quoc V. and
+    Salakhutdinov, Ruslan},
+  journal={arXiv preprint arXiv:1901.02860},
+  year={2019},
+}
+"""
 
 
 def widened_query(

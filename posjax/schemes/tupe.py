@@ -34,6 +34,14 @@ from posjax.math.tables import check_max_length, lookup
 from posjax.scheme import Scheme
 
 SHIFT_INVARIANT = False
+BIBTEX = r"""
+@article{ke2021rethinking,
+  title={Rethinking Positional Encoding in Language Pre-training},
+  author={Ke, Guolin and He, Di and Liu, Tie-Yan},
+  journal={arXiv preprint arXiv:2006.15595},
+  year={2021},
+}
+"""
 
 
 def beside(

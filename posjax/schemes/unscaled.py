@@ -16,6 +16,14 @@ from posjax.math.heads import multiplied, product
 from posjax.scheme import Scheme
 
 SHIFT_INVARIANT = True
+BIBTEX = r"""
+@article{luong2015effective,
+  title={Effective Approaches to Attention-based Neural Machine Translation},
+  author={Luong, Minh-Thang and Pham, Hieu and Manning, Christopher D.},
+  journal={arXiv preprint arXiv:1508.04025},
+  year={2015},
+}
+"""
 
 
 def similarity(q: Float[Array, 'B T H D'], k: Float[Array, 'B S K D']) -> Float[Array, 'B H T S']:

@@ -32,6 +32,15 @@ from posjax.math.rotation import check_fraction, rotary_width, rotate
 from posjax.scheme import Scheme
 
 SHIFT_INVARIANT = True
+BIBTEX = r"""
+@article{sun2022length,
+  title={A Length-Extrapolatable Transformer},
+  author={Sun, Yutao and Dong, Li and Patra, Barun and Ma, Shuming and Huang, Shaohan and Benhaim,
+    Alon and Chaudhary, Vishrav and Song, Xia and Wei, Furu},
+  journal={arXiv preprint arXiv:2212.10554},
+  year={2022},
+}
+"""
 
 # The largest power of e. float32 ends at e^88, and each power is multiplied by a head's dimensions.
 _LIMIT = 60.0

@@ -30,6 +30,14 @@ from posjax.scheme import Scheme
 
 SHIFT_INVARIANT = True
 EXAMPLE = 'yarn(factor=4.0, original_length=64)'
+BIBTEX = r"""
+@article{peng2023yarn,
+  title={{YaRN}: Efficient Context Window Extension of Large Language Models},
+  author={Peng, Bowen and Quesnelle, Jeffrey and Fan, Honglu and Shippole, Enrico},
+  journal={arXiv preprint arXiv:2309.00071},
+  year={2023},
+}
+"""
 
 
 def frequency_share(
@@ -153,7 +161,8 @@ def scheme(
     beta_fast: the number of turns in the original length above which a pair keeps its frequency.
     beta_slow: the number of turns in the original length below which its frequency is divided.
     truncate: whether the mixture starts and ends at whole indices.
-    mscale, mscale_all_dim: see `magnitude`.
+    mscale, mscale_all_dim: numbers of DeepSeek's models for how much the logits grow, in place of
+      the paper's 1 and 0; see `magnitude` in the file.
     attention_factor: what queries and keys are multiplied by, instead of the `magnitude`.
     base, fraction, interleaved, values: shared by the family, see `posjax.math.rotation`.
 

@@ -1,0 +1,71 @@
+"""`citation`: the papers of a scheme, as BibTeX.
+
+Each file in `posjax/schemes` names its papers itself, in the constant `BIBTEX`: first the one of
+its docstring's reference, then others that it is taken from.
+"""
+
+import ast
+import importlib
+import inspect
+from collections.abc import Iterator
+
+from posjax.arguments import shown
+from posjax.expression import _members, _parsed, get
+from posjax.scheme import Scheme
+
+
+def citation(scheme: str | Scheme) -> str:
+  r"""The BibTeX entries of the papers of every member of a scheme, each once.
+
+  Args:
+    scheme: a line that `posjax.get` reads, or a scheme that remembers the line which made it.
+
+  Returns:
+    The entries in the order of the members, with an empty line between them. A scheme that stands
+    as an argument of another, as the `inner` of `dape`, is a member, too.
+
+  Raises:
+    ValueError: if the line cannot be read, or the scheme was made by hand.
+    TypeError: if it is neither a line nor a scheme.
+
+  Example:
+    >>> [entry.splitlines()[0] for entry in citation('rope+alibi').split('\n\n')]
+    ['@article{su2021roformer,', '@article{press2022train,']
+  """
+  line = _line(scheme)
+  get(line)  # refuses whatever is no line of a scheme
+  entries = [entry for module in _modules(line) for entry in module.BIBTEX.strip().split('\n\n')]
+  return '\n\n'.join(dict.fromkeys(entries))
+
+
+def _line(scheme: str | Scheme) -> str:
+  if isinstance(scheme, str):
+    return scheme
+  if not isinstance(scheme, Scheme):
+    raise TypeError(
+      f"A scheme to cite must be a line, as 'rope+alibi', or a scheme, but got {shown(scheme)}."
+    )
+  line = getattr(scheme, 'line', None)
+  if line is None:
+    raise ValueError(
+      'A scheme to cite must remember the line that made it, but got one made by hand; '
+      "give the line, as 'rope+alibi'."
+    )
+  return line
+
+
+def _modules(line: str) -> Iterator:
+  """The files of the members of a line; after each, those of the schemes among its arguments."""
+  for node in _members(_parsed(line.strip())):
+    call = node if isinstance(node, ast.Call) else ast.Call(func=node, args=[], keywords=[])
+    module = importlib.import_module(f'posjax.schemes.{ast.unparse(call.func)}')
+    yield module
+    signature = inspect.signature(module.scheme)
+    given = signature.bind(
+      *map(ast.literal_eval, call.args),
+      **{str(k.arg): ast.literal_eval(k.value) for k in call.keywords},
+    )
+    given.apply_defaults()
+    for name, value in given.arguments.items():
+      if isinstance(value, str) and 'Scheme' in str(signature.parameters[name].annotation):
+        yield from _modules(value)
