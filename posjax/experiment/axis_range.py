@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-LEAST = 0.1  # of the largest number: what an axis spans at least
+LEAST = 0.1  # of the best number, or else of the largest: what an axis spans at least
 MARGIN = 0.05  # of what an axis spans, above and below what it shows
 
 
@@ -11,9 +11,10 @@ def axis_range(
 ) -> tuple[float, float]:
   """The lowest and the highest number of an axis.
 
-  An axis shows all that it must, and spans at least twice the widest interval and a tenth of its
-  largest number, so that differences within the uncertainty look as small as they are. Shares that
-  spread over half of what there can be have the whole axis, from 0 to the best.
+  An axis shows all that it must, and spans at least twice the widest interval, and a tenth of the
+  best number or else of its largest, so that differences within the uncertainty look as small as
+  they are. Shares that spread over half of what there can be have the whole axis, from 0 to the
+  best.
 
   Args:
     ends: the finite numbers that are shown, one or more, the ends of intervals among them.
@@ -33,7 +34,7 @@ def axis_range(
   top = None if best is None or high > best else best
   if top and low >= 0 and high - low > top / 2:
     return 0.0, top
-  least = max([LEAST * max(abs(low), abs(high)), *(2 * width for width in widths)])
+  least = max([LEAST * (top or max(abs(low), abs(high))), *(2 * width for width in widths)])
   span = max((high - low) * (1 + 2 * MARGIN), least) or 1.0
   first = (low + high - span) / 2
   if low >= 0:

@@ -85,7 +85,7 @@ def _distinct(values: Iterable[Any]) -> str:
 
 
 def _pairs(values: Mapping[str, Any]) -> str:
-  return ', '.join(f'{key}={value}' for key, value in values.items())
+  return ', '.join(f'{key}={value}' for key, value in values.items() if value is not None)
 
 
 def _is_size(key: str) -> bool:
@@ -103,11 +103,8 @@ def _steps(lines: Sequence[Mapping[str, Any]], config: Mapping[str, Any]) -> str
 def _sizes(lines: Sequence[Mapping[str, Any]], config: Mapping[str, Any]) -> str:
   counts = [line['parameters'] for line in lines]
   ends = ' to '.join(f'{count:,}' for count in sorted({min(counts), max(counts)}))
-  return ', '.join(filter(None, [f'{ends} parameters', _pairs(dict(_of_sizes(config)))]))
-
-
-def _of_sizes(config: Mapping[str, Any]) -> Iterable[tuple[str, Any]]:
-  return ((key, value) for key, value in config.items() if _is_size(key) and value is not None)
+  keys = _pairs({key: value for key, value in config.items() if _is_size(key)})
+  return ', '.join(filter(None, [f'{ends} parameters', keys]))
 
 
 def _versions(lines: Sequence[Mapping[str, Any]]) -> list[str]:
