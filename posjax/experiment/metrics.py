@@ -136,7 +136,7 @@ def token_accuracy(unit: str = '% of tokens right') -> Metric:
     return sums_of_rows(arrays['correct'], arrays['weights'])
 
   finish, error = lambda sums: float(sums.mean()), lambda sums: float(sums.error())
-  return share(update, unit)._replace(finish=finish, error=error)
+  return _percent(update, finish, unit, error)
 
 
 def answer_accuracy(unit: str = '% of answers right') -> Metric:
@@ -147,13 +147,21 @@ def answer_accuracy(unit: str = '% of answers right') -> Metric:
     right = ((arrays['correct'] > 0) | ~counts).all(1) & counts.any(1)
     return int(right.sum()), int(counts.any(1).sum())
 
-  return share(update, unit)._replace(error=lambda sums: _error_of_share(*sums))
+  return _percent(update, _share, unit, error=lambda sums: _error_of_share(*sums))
 
 
 def share(update: Callable[[Arrays, Batch], tuple[int | float, int | float]], unit: str) -> Metric:
   """A share in percent of what `update` counts: how many are right, and how many there are."""
-  finish = lambda sums: _ratio(*sums)
-  return Metric(update, finish, unit, higher=True, best=1.0, scale=100.0, digits=1)
+  return _percent(update, _share, unit)
+
+
+def _percent(
+  update: Callable[[Arrays, Batch], Any],
+  finish: Callable[[Any], float],
+  unit: str,
+  error: Callable[[Any], float] | None = None,
+) -> Metric:
+  return Metric(update, finish, unit, True, best=1.0, scale=100.0, digits=1, error=error)
 
 
 def loss_by_position(unit: str, factor: float = 1.0) -> Metric:
@@ -184,5 +192,6 @@ def _error_of_share(part: int, whole: int) -> float:
   return math.sqrt(share * (1 - share) / (whole + 4)) if whole else math.nan
 
 
-def _ratio(part: int | float, whole: int | float) -> float:
+def _share(sums: tuple[int | float, int | float]) -> float:
+  part, whole = sums
   return float(part / whole) if whole else float('nan')

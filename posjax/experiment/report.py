@@ -210,11 +210,11 @@ def _bars(
 
 
 def _limits(
-  values: Sequence[np.ndarray], halves: Sequence[np.ndarray], metric: Metric
+  bars: Iterable[tuple[np.ndarray, np.ndarray]], metric: Metric
 ) -> tuple[float, float] | None:
   """The range of an axis for these numbers and their intervals; None where there are none."""
-  number, half = np.concatenate(values), np.nan_to_num(np.concatenate(halves))
-  number, half = number[np.isfinite(number)], half[np.isfinite(number)]
+  number, half = np.concatenate([np.stack(each) for each in bars], axis=1)
+  number, half = number[np.isfinite(number)], np.nan_to_num(half[np.isfinite(number)])
   if not len(number):
     return None
   best = None if metric.best is None else metric.scale * metric.best
@@ -242,7 +242,7 @@ def _draw_lengths(axes, task: Task, scores: Mapping[str, Score], ink: str) -> No
       label=in_picture(label) or 'whole context',
       **style,
     )
-  limits = _limits(*zip(*found.values(), strict=True), metric)
+  limits = _limits(found.values(), metric)
   if limits:
     axes.set_ylim(*limits)
   if len(series) > 1:
@@ -278,7 +278,7 @@ def _draw_names(axes, task: Task, scores: Mapping[str, Score], ink: str) -> None
   members = [each for each in task.evaluations if name in each.metrics]
   values, halves = _bars(members, scores, name, metric)
   axes.errorbar(values, range(len(members)), xerr=halves, fmt='o', color=ink, capsize=3)
-  limits = _limits([values], [halves], metric)
+  limits = _limits([(values, halves)], metric)
   if limits:
     axes.set_xlim(*limits)
   axes.set_yticks(range(len(members)), [in_picture(each.name) for each in members])
@@ -299,15 +299,15 @@ def _draw_array(axes, task: Task, scores: Mapping[str, Score], name: str, ink: s
     shade = _paler(ink, 0.65 * (len(shown) - 1 - i) / max(1, len(shown) - 1))
     style = {'color': shade, 'ms': 3, 'label': in_picture(each.name)}
     axes.plot(places, values, 'o-', **style)
-    axes.fill_between(places, values - half, values + half, color=shade, alpha=0.15, lw=0)
+    axes.fill_between(places, values - half, values + half, color=shade, alpha=0.1, lw=0)
     drawn.append((values, half))
-  limits = _limits(*zip(*drawn, strict=True), having[0].metrics[name])
+  limits = _limits(drawn, having[0].metrics[name])
   if limits:
     axes.set_ylim(*limits)
   title, unit = in_picture(name.replace('_', ' ')), in_picture(having[0].metrics[name].unit)
   axes.set_xscale('log', base=2)
   axes.xaxis.set_major_formatter('{x:g}')
-  told = f'{title}\nmeans over windows; bands: 95 %, over rows'
+  told = f'{title}\nmeans over windows; bands: 95 %'
   axes.set(title=told, xlabel=title.rpartition(' ')[2], ylabel=unit)
   axes.legend(frameon=False)
 

@@ -65,19 +65,20 @@ def told(summary: Summary, made: Origin | None = None) -> list[tuple[str, str]]:
   commits = _distinct(line.get('commit') or 'not recorded' for line in lines)
   if made is not None and made.commit and commits != made.commit:
     commits += f' (this page: {made.commit})'
-  known = {
-    'command': '' if made is None else made.command,
-    'commit': commits,
-    'schemes': str(len({row.scheme for row in summary.rows})),
-    'seeds': _distinct(each.seed for row in summary.rows for each in row.cells),
-    'steps': _steps(lines, config),
-    'sizes': _sizes(lines, config),
-    **_facts(summary),
-    'versions': '; '.join(_versions(lines)),
-    'device': _distinct(line['device'] for line in lines),
-    'other keys': _pairs({k: v for k, v in config.items() if k != 'steps' and not _is_size(k)}),
-  }
-  return [(name, text) for name, text in known.items() if text]
+  others = {key: value for key, value in config.items() if key != 'steps' and not _is_size(key)}
+  known = [
+    ('command', '' if made is None else made.command),
+    ('commit', commits),
+    ('schemes', str(len({row.scheme for row in summary.rows}))),
+    ('seeds', _distinct(each.seed for row in summary.rows for each in row.cells)),
+    ('steps', _steps(lines, config)),
+    ('sizes', _sizes(lines, config)),
+    *_facts(summary),
+    ('versions', '; '.join(_versions(lines))),
+    ('device', _distinct(line['device'] for line in lines)),
+    ('other keys', _pairs(others)),
+  ]
+  return [(name, text) for name, text in known if text]
 
 
 def _distinct(values: Iterable[Any]) -> str:
@@ -115,18 +116,22 @@ def _versions(lines: Sequence[Mapping[str, Any]]) -> list[str]:
   ]
 
 
-def _facts(summary: Summary) -> dict[str, str]:
+def _facts(summary: Summary) -> list[tuple[str, str]]:
   """The facts of the data; those that differ by the values of an axis are told for each value."""
-  found: dict[str, dict[str, dict[str, None]]] = {}
+  found: dict[str, dict[str, list[str]]] = {}
   for row in summary.rows:
     for each in row.cells:
       for name, value in each.result['facts'].items():
-        found.setdefault(name, {}).setdefault(value, {})[row.panel] = None
-  return {
-    name: next(iter(values))
-    if len(values) == 1
-    else '; '.join(
-      f'{value} ({" and ".join(filter(None, panels))})' for value, panels in values.items()
-    )
-    for name, values in found.items()
-  }
+        panels = found.setdefault(name, {}).setdefault(value, [])
+        panels += [] if row.panel in panels else [row.panel]
+  return [(name, _told_fact(values)) for name, values in found.items()]
+
+
+def _told_fact(values: Mapping[str, Sequence[str]]) -> str:
+  """The values of a fact, each with where it holds, where there are several."""
+  if len(values) == 1:
+    return next(iter(values))
+  return '; '.join(
+    ' '.join(filter(None, [value, f'({" and ".join(panels)})' if any(panels) else '']))
+    for value, panels in values.items()
+  )

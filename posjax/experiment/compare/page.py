@@ -111,13 +111,13 @@ def _lengths(row: Row) -> dict[int, Interval | None]:
   """Quality by length; where nothing was learned, the bare means of all runs, to be drawn grey."""
   if not _is_grey(row):
     return row.by_length
-  found = {}
+  means: dict[int, Interval | None] = {}
   for length, name in _length_names(row).items():
     known = [each.by_evaluation.get(name) for each in row.cells]
     values = [value for value in known if value is not None]
-    mean = sum(values) / len(values) if len(values) == len(known) else None
-    found[length] = None if mean is None else Interval(mean, math.nan, math.nan, len(values))
-  return found
+    if len(values) == len(known):
+      means[length] = Interval(sum(values) / len(values), math.nan, math.nan, len(values))
+  return means
 
 
 def _panel_names(summary: Summary) -> list[str]:
