@@ -34,7 +34,7 @@ def of_checkout(folder: Path) -> str:
 
 
 def _git(folder: Path, *arguments: str) -> str:
-  """What git answers; '' where it fails, is missing, or does not answer."""
+  """The answer of git; '' where it fails, is missing, or does not answer."""
   command = ['git', '--no-optional-locks', '-C', str(folder), *arguments]
   try:
     done = subprocess.run(command, capture_output=True, text=True, timeout=10, check=False)

@@ -268,7 +268,7 @@ def _draw_lengths(axes, task: Task, scores: Mapping[str, Score], ink: str) -> No
 
 
 def _told(halves: Iterable[np.ndarray]) -> str:
-  """What the bars are, where there are some."""
+  """A line that explains the bars, where there are some."""
   return '\nbars: 95 %, over rows' if any(np.isfinite(each).any() for each in halves) else ''
 
 

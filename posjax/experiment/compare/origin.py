@@ -12,7 +12,7 @@ SIZES = ('batch_size', 'model.')  # keys of a config that say how large a run is
 
 
 class Origin(NamedTuple):
-  """What lines of results.jsonl do not say.
+  """The part of a report that lines of results.jsonl do not tell.
 
   Attributes:
     command: that was given.
