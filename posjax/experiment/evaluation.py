@@ -31,12 +31,14 @@ class Score(NamedTuple):
     counted: how many tokens or answers the first metric is a mean over.
     why: why there are no numbers: `BEYOND` where the model's output is NaN, or what the model said
       when it refused the input; '' where there are numbers.
+    errors: by metric, the standard errors of its number or array, where they are known.
   """
 
   values: Mapping[str, float]
   arrays: Mapping[str, np.ndarray] = MappingProxyType({})
   counted: int = 0
   why: str = ''
+  errors: Mapping[str, Any] = MappingProxyType({})
 
 
 class Refused(Exception):
@@ -106,7 +108,12 @@ def evaluate(evaluation: Evaluation, graph: Any, state: Any, mesh: Mesh, key) ->
   arrays = {name: np.asarray(found[name]) for name in found if name not in nothing}
   if beyond:
     return Score(nothing, arrays, counted, BEYOND)
-  return Score({name: float(found[name]) for name in numbers}, arrays, counted)
+  errors = {
+    name: metric.error(sums[name])
+    for name, metric in evaluation.metrics.items()
+    if metric.error is not None
+  }
+  return Score({name: float(found[name]) for name in numbers}, arrays, counted, errors=errors)
 
 
 def predictions(

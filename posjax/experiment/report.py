@@ -1,7 +1,7 @@
 """The end of a run: a table of its evaluations for the terminal, results.json and report.png."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +9,10 @@ import jax
 import numpy as np
 from rich.table import Table
 
+from posjax.experiment.axis_range import axis_range
+from posjax.experiment.colours import colour
 from posjax.experiment.evaluation import BEYOND, Score, described, finite, plain, unseen
+from posjax.experiment.metrics import windows
 from posjax.experiment.plain import console, in_picture
 from posjax.experiment.tasks import Evaluation, Metric, Task
 
@@ -22,6 +25,7 @@ FILES = {
   'config.json': 'config',
 }
 CURVES = 12  # at most in a picture, and ticks of an axis
+NORMAL = 1.96  # standard errors to either side of a 95 % interval
 
 
 def results(task: Task, scores: Mapping[str, Score], sample: str) -> dict[str, Any]:
@@ -135,6 +139,7 @@ def draw(
   rows: Sequence[dict[str, Any]],
   scores: Mapping[str, Score],
   title: str,
+  scheme: str = '',
 ) -> None:
   """Draws the loss by step, the headline metric of each evaluation, and metrics that are arrays.
 
@@ -144,31 +149,33 @@ def draw(
     rows: metrics.jsonl.
     scores: the final ones, by evaluation.
     title: the run.
+    scheme: of the run, which has its own colour in all pictures.
   """
   from matplotlib.figure import Figure
 
+  ink = colour(scheme)
   arrays = {name: None for each in _main(task) for name in scores[each.name].arrays}
   figure = Figure(figsize=(4.4 * (2 + len(arrays)), 4), layout='constrained')
   figure.suptitle(in_picture(title))
   steps, lengths, *others = figure.subplots(1, 2 + len(arrays))
-  _draw_steps(steps, task, rows, scores)
+  _draw_steps(steps, task, rows, scores, ink)
   if task.evaluations[0].length is None:
-    _draw_names(lengths, task, scores)
+    _draw_names(lengths, task, scores, ink)
   else:
-    _draw_lengths(lengths, task, scores)
+    _draw_lengths(lengths, task, scores, ink)
   for axes, name in zip(others, arrays, strict=True):
-    _draw_array(axes, task, scores, name)
+    _draw_array(axes, task, scores, name, ink)
   for axes in (steps, lengths, *others):
     axes.grid(alpha=0.3)
     axes.spines[['top', 'right']].set_visible(False)
   figure.savefig(path, dpi=120)
 
 
-def _draw_steps(axes, task: Task, rows, scores: Mapping[str, Score]) -> None:
+def _draw_steps(axes, task: Task, rows, scores: Mapping[str, Score], ink: str) -> None:
   """The training loss, and the headline evaluation where a metric of it has the same unit."""
   train = [(row['step'], row['loss']) for row in rows if row.get('loss') is not None]
   if train:
-    axes.plot(*zip(*train, strict=True), label='training', alpha=0.7)
+    axes.plot(*zip(*train, strict=True), label='training', color='gray', alpha=0.7)
   headline = task.evaluations[0]
   same = [name for name, metric in headline.metrics.items() if metric.unit == task.unit.name]
   for name in same[:1]:
@@ -177,7 +184,8 @@ def _draw_steps(axes, task: Task, rows, scores: Mapping[str, Score]) -> None:
     if train and math.isfinite(scores[headline.name].values[name]):
       held_out.append((train[-1][0], scores[headline.name].values[name]))
     if held_out:
-      axes.plot(*zip(*held_out, strict=True), 'o-', ms=4, label=in_picture(headline.name))
+      style = {'ms': 4, 'color': ink, 'label': in_picture(headline.name)}
+      axes.plot(*zip(*held_out, strict=True), 'o-', **style)
   axes.set(title='learning', xlabel='step', ylabel=in_picture(task.unit.name))
   if axes.get_legend_handles_labels()[0]:
     axes.legend(frameon=False)
@@ -192,17 +200,51 @@ def _headline(task: Task) -> tuple[str, Metric]:
   return next(iter(task.evaluations[0].metrics.items()))
 
 
-def _draw_lengths(axes, task: Task, scores: Mapping[str, Score]) -> None:
-  """The headline metric by length, a curve for each series."""
+def _bars(
+  members: Sequence[Evaluation], scores: Mapping[str, Score], name: str, metric: Metric
+) -> tuple[np.ndarray, np.ndarray]:
+  """A metric of some evaluations, and half the width of each 95 % interval, as they are shown."""
+  values = [scores[each.name].values[name] for each in members]
+  errors = [float(scores[each.name].errors.get(name, math.nan)) for each in members]
+  return metric.scale * np.array(values), metric.scale * NORMAL * np.array(errors)
+
+
+def _limits(
+  bars: Iterable[tuple[np.ndarray, np.ndarray]], metric: Metric
+) -> tuple[float, float] | None:
+  """The range of an axis for these numbers and their intervals; None where there are none."""
+  number, half = np.concatenate([np.stack(each) for each in bars], axis=1)
+  number, half = number[np.isfinite(number)], np.nan_to_num(half[np.isfinite(number)])
+  if not len(number):
+    return None
+  best = None if metric.best is None else metric.scale * metric.best
+  low, high = number - half, number + half
+  if best is not None and number.min() >= 0 and number.max() <= best:
+    low, high = low.clip(0, best), high.clip(0, best)  # an interval of shares ends where they do
+  return axis_range([*low.tolist(), *high.tolist()], (high - low).tolist(), best)
+
+
+def _draw_lengths(axes, task: Task, scores: Mapping[str, Score], ink: str) -> None:
+  """The headline metric by length with its uncertainty, a curve for each series."""
   name, metric = _headline(task)
   series = {}
   for evaluation in task.evaluations:
     if evaluation.length is not None and name in evaluation.metrics:
       series.setdefault(evaluation.series, []).append(evaluation)
-  for i, (label, members) in enumerate(series.items()):
-    values = [metric.scale * scores[each.name].values[name] for each in members]
-    style = {'color': f'C{i + 1}', 'label': in_picture(label) or 'whole context'}
-    axes.plot([each.length for each in members], values, 'os^D'[i % 4] + '-', **style)
+  found = {label: _bars(members, scores, name, metric) for label, members in series.items()}
+  for i, (label, (values, halves)) in enumerate(found.items()):
+    shade = str(min(0.3 + 0.2 * (i - 1), 0.8)) if i else ink  # others are shades of grey
+    style = {'fmt': 'os^D'[i % 4] + '-', 'color': shade, 'capsize': 3, 'elinewidth': 1}
+    axes.errorbar(
+      [each.length for each in series[label]],
+      values,
+      yerr=halves,
+      label=in_picture(label) or 'whole context',
+      **style,
+    )
+  limits = _limits(found.values(), metric)
+  if limits:
+    axes.set_ylim(*limits)
   if len(series) > 1:
     axes.legend(frameon=False)
   known = (each.length for members in series.values() for each in members)
@@ -212,7 +254,8 @@ def _draw_lengths(axes, task: Task, scores: Mapping[str, Score]) -> None:
   axes.set_xlim(lengths[0] / 1.2, lengths[-1] * 1.2)  # one length alone has no width
   ticks = lengths[:: -(-len(lengths) // CURVES)]
   axes.set_xticks(ticks, [str(length) for length in ticks])
-  axes.set(title='by length (dashed: trained)', xlabel='length', ylabel=in_picture(metric.unit))
+  told = 'by length (dashed: trained)' + _told(halves for _, halves in found.values())
+  axes.set(title=told, xlabel='length', ylabel=in_picture(metric.unit))
   for each in next(iter(series.values())):
     axes.annotate(
       comment(scores[each.name]),
@@ -224,27 +267,60 @@ def _draw_lengths(axes, task: Task, scores: Mapping[str, Score]) -> None:
     )
 
 
-def _draw_names(axes, task: Task, scores: Mapping[str, Score]) -> None:
+def _told(halves: Iterable[np.ndarray]) -> str:
+  """A line that explains the bars, where there are some."""
+  return '\nbars: 95 %, over rows' if any(np.isfinite(each).any() for each in halves) else ''
+
+
+def _draw_names(axes, task: Task, scores: Mapping[str, Score], ink: str) -> None:
   """The headline metric of each evaluation that has it, a point for each."""
   name, metric = _headline(task)
   members = [each for each in task.evaluations if name in each.metrics]
-  values = [metric.scale * scores[each.name].values[name] for each in members]
-  axes.plot(values, range(len(members)), 'o', color='C1')
+  values, halves = _bars(members, scores, name, metric)
+  axes.errorbar(values, range(len(members)), xerr=halves, fmt='o', color=ink, capsize=3)
+  limits = _limits([(values, halves)], metric)
+  if limits:
+    axes.set_xlim(*limits)
   axes.set_yticks(range(len(members)), [in_picture(each.name) for each in members])
   axes.set_ylim(len(members) - 0.5, -0.5)
-  axes.set(title='by evaluation', xlabel=in_picture(metric.unit))
+  axes.set(title=f'by evaluation{_told([halves])}', xlabel=in_picture(metric.unit))
 
 
-def _draw_array(axes, task: Task, scores: Mapping[str, Score], name: str) -> None:
-  """A metric that is an array, a curve for each evaluation; long ones in means of neighbours."""
+def _draw_array(axes, task: Task, scores: Mapping[str, Score], name: str, ink: str) -> None:
+  """A metric that is an array, a curve for each evaluation: means over windows, with a band."""
   having = [each for each in _main(task) if name in scores[each.name].arrays]
-  for each in having[:: -(-len(having) // CURVES)]:
-    values = each.metrics[name].scale * np.asarray(scores[each.name].arrays[name])
-    width = max(1, len(values) // 16)
-    whole = values[: len(values) // width * width].reshape(-1, width)
-    axes.plot(
-      [width * (i + 0.5) for i in range(len(whole))], whole.mean(1), label=in_picture(each.name)
-    )
+  shown = having[:: -(-len(having) // CURVES)]
+  drawn = []
+  for i, each in enumerate(shown):
+    metric, score = each.metrics[name], scores[each.name]
+    values, places = _windowed(metric.scale * np.asarray(score.arrays[name]))
+    errors = np.asarray(score.errors.get(name, np.full(len(values), np.nan)))
+    half = metric.scale * NORMAL * errors if len(errors) == len(values) else 0 * values
+    shade = _paler(ink, 0.65 * (len(shown) - 1 - i) / max(1, len(shown) - 1))
+    style = {'color': shade, 'ms': 3, 'label': in_picture(each.name)}
+    axes.plot(places, values, 'o-', **style)
+    axes.fill_between(places, values - half, values + half, color=shade, alpha=0.1, lw=0)
+    drawn.append((values, half))
+  limits = _limits(drawn, having[0].metrics[name])
+  if limits:
+    axes.set_ylim(*limits)
   title, unit = in_picture(name.replace('_', ' ')), in_picture(having[0].metrics[name].unit)
-  axes.set(title=title, xlabel=title.rpartition(' ')[2], ylabel=unit)
+  axes.set_xscale('log', base=2)
+  axes.xaxis.set_major_formatter('{x:g}')
+  told = f'{title}\nmeans over windows; bands: 95 %'
+  axes.set(title=told, xlabel=title.rpartition(' ')[2], ylabel=unit)
   axes.legend(frameon=False)
+
+
+def _windowed(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+  """The means of an array over windows, and where they are drawn: amid the window, from 1 on."""
+  ends = windows(len(values))
+  means = [values[first:last].mean() for first, last in ends]
+  return np.array(means), np.array([(first + last + 1) / 2 for first, last in ends])
+
+
+def _paler(ink: str, share: float) -> tuple[float, ...]:
+  """A colour, mixed with this share of white."""
+  from matplotlib.colors import to_rgb
+
+  return tuple((1 - share) * part + share for part in to_rgb(ink))

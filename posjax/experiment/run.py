@@ -271,7 +271,7 @@ def finish(prepared: Setup, state: training.State, seen: work_folder.Seen) -> Re
   _write_results(prepared, scores, sample, seen)
   if work_folder.is_first():
     try:
-      report.draw(workdir / 'report.png', task, history, scores, title)
+      report.draw(workdir / 'report.png', task, history, scores, title, prepared.config.scheme)
     except OSError:
       raise  # the disk's errors are told as such
     except Exception as error:  # of Matplotlib, or of a task's metrics: the training is worth more

@@ -49,7 +49,7 @@ def test_a_comparison_draws_and_prints_the_values_of_an_axis_as_they_are(capsys)
 
 def test_the_bars_of_runs_and_comparisons_show_what_looks_like_markup(tmp_path):
   cells = grid(['none'], 1, [('task.prompt', (ODD,))])
-  with progress.Grid(cells, tmp_path, 0) as shown:
+  with progress.Grid(cells, tmp_path, 0, RULES) as shown:
     shown.lively = True
     shown.tick(cells)
     assert ODD in said(shown.bar)

@@ -21,6 +21,7 @@ from ml_collections import ConfigDict, config_flags
 from posjax.experiment import settings
 from posjax.experiment.compare import page, plots, results
 from posjax.experiment.compare.grid import Cell, cells, read_axis, read_schemes
+from posjax.experiment.compare.origin import origin
 from posjax.experiment.compare.pool import Ended, run_all
 from posjax.experiment.compare.progress import Grid
 from posjax.experiment.compare.summary import Rules, data_of_axes, summarize
@@ -101,7 +102,7 @@ def work(todo: Plan) -> None:
   with results.lock(todo.folder / name) as held, interrupts() as stopped:
     there = results.read(todo.folder)
     left = [cell for cell in todo.mine if 'scores' not in there.get(cell.id, ())]
-    with Grid(left, todo.folder, len(todo.mine) - len(left)) as grid:
+    with Grid(left, todo.folder, len(todo.mine) - len(left), todo.rules) as grid:
       if todo.mine and len(left) < len(todo.mine):
         grid.say(f'{len(todo.mine) - len(left)} of {len(todo.mine)} runs had finished before')
       running = []
@@ -167,7 +168,7 @@ def tell(todo: Plan) -> bool:
   print_tables(summary)
   try:
     pictures = plots.draw(todo.folder, summary)
-    page.write(todo.folder / 'report.html', summary)
+    page.write(todo.folder / 'report.html', summary, origin(sys.argv[1:], todo.cells))
   except OSError as error:
     raise Full(f'The pictures cannot be written ({error.strerror}); the results are.') from error
   for path in (todo.folder / 'report.html', todo.path, *pictures):

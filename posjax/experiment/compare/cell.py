@@ -12,6 +12,7 @@ from ml_collections import ConfigDict
 
 import posjax
 from posjax.experiment import evaluation, record, training, work_folder
+from posjax.experiment.commit import commit
 from posjax.experiment.run import Result, Setup, judge, run, setup
 from posjax.experiment.sharding import put_batch
 
@@ -63,6 +64,7 @@ def run_cell(
     **_cost(prepared, result),
     'seconds': time.monotonic() - begun,
     'device': jax.devices()[0].device_kind,
+    'commit': commit(),
     'versions': {'posjax': posjax.__version__, 'jax': jax.__version__},
   }
 

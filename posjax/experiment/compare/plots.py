@@ -5,16 +5,16 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from posjax.experiment import colours
 from posjax.experiment.compare.lines import Line, judged
 from posjax.experiment.compare.statistics import Interval
 from posjax.experiment.compare.summary import Judged, Row, Summary
 from posjax.experiment.compare.table import costs
 from posjax.experiment.plain import in_picture
 
-STYLES = ('-', '--', ':', '-.')  # for more schemes than colours
+STYLES = ('-', '--', ':', '-.')  # of schemes that have the same colour
 MARKERS = 'osD^'
 NAMES = ('quality_by_length', 'loss_by_step', 'quality_by_cost')
-MARGIN = 0.03  # of the best number, above it and below 0
 HOLLOW = {'marker': 'o', 'ls': '', 'color': 'gray', 'mfc': 'white', 'label': 'hollow: n = 1'}
 
 
@@ -58,10 +58,10 @@ def _panels(summary: Summary) -> dict[str, list[Row]]:
 
 def _styles(summary: Summary) -> dict[str, dict]:
   """A colour and a line for each scheme, the same in all panels."""
-  schemes = dict.fromkeys(row.scheme for row in summary.rows)
+  found = colours.styles(dict.fromkeys(row.scheme for row in summary.rows))
   return {
-    scheme: {'color': f'C{i % 10}', 'ls': STYLES[i // 10 % len(STYLES)]}
-    for i, scheme in enumerate(schemes)
+    scheme: {'color': style.colour, 'ls': STYLES[style.repeat % len(STYLES)]}
+    for scheme, style in found.items()
   }
 
 
@@ -118,10 +118,13 @@ def _lengths(summary: Summary):
 
 
 def _limit(axes, summary: Summary) -> None:
-  """From 0 to the best number, where there is one."""
+  """From 0 to the best number, where there is one; what lies on an end is drawn whole."""
   best = summary.measure.best
   if best is not None:
-    axes.set_ylim(-MARGIN * best, (1 + MARGIN) * best)
+    axes.set_ylim(0, best)
+    for line in axes.lines:
+      if len(line.get_xdata()):  # a line of the legend alone has no extent
+        line.set_clip_on(False)
 
 
 def _length_curve(
@@ -187,7 +190,8 @@ def _point(axes, row: Row, name: str, scale: float, style: dict) -> None:
     axes.errorbar(x, mean, mfc='white', **style)
     axes.plot([], [], **HOLLOW)
   else:
-    axes.errorbar(x, mean, yerr=row.unseen.high - mean, capsize=3, **style)
+    half = [[mean - row.unseen.low], [row.unseen.high - mean]]
+    axes.errorbar(x, mean, yerr=half, capsize=3, **style)
 
 
 def _finish(figure, title: str) -> None:

@@ -9,8 +9,8 @@ from rich.progress import BarColumn, Progress, TextColumn
 
 from posjax.experiment.compare.cell import steps_done
 from posjax.experiment.compare.grid import Cell
-from posjax.experiment.compare.lines import headline, judged, label
 from posjax.experiment.compare.pool import Ended
+from posjax.experiment.compare.summary import Rules, judge, measure
 from posjax.experiment.plain import console
 
 
@@ -21,10 +21,12 @@ class Grid:
     cells: those to do.
     folder: of the comparison.
     before: how many had ended already.
+    rules: by which runs are judged, so that the lines say the number that is compared.
   """
 
-  def __init__(self, cells: Sequence[Cell], folder: Path, before: int):
+  def __init__(self, cells: Sequence[Cell], folder: Path, before: int, rules: Rules):
     self.folder, self.before, self.count = folder, before, before + len(cells)
+    self.rules = rules
     self.left = {cell.id: cell for cell in cells}
     self.total = sum(cell.config.steps for cell in cells)
     # Steps that earlier processes made are no work of ours.
@@ -60,7 +62,8 @@ class Grid:
     cell = self.left.pop(end.cell.id)
     self.done += cell.config.steps
     at = f'[{self.count - len(self.left)}/{self.count}]'
-    self.say(f'{at} {_named(cell)}: {_how(end.row)}; {self.remaining(self._now(running))}')
+    how = told(end.row, cell.seed, self.rules)
+    self.say(f'{at} {_named(cell)}: {how}; {self.remaining(self._now(running))}')
 
   def remaining(self, steps: int) -> str:
     """Time left, at the pace so far."""
@@ -93,12 +96,24 @@ def _named(cell: Cell) -> str:
   return f'{cell.scheme}{axes}, seed {cell.seed}'
 
 
-def _how(row: Mapping[str, Any]) -> str:
+def told(row: Mapping[str, Any], seed: int, rules: Rules) -> str:
+  """How a run ended, with the number that is compared: its mean over what is unseen.
+
+  Args:
+    row: a line of results.jsonl, or one with an error.
+    seed: of the run.
+    rules: by which it is judged.
+  """
   if 'error' in row:
     return f'failed: {row["error"]}'
-  name, metric = headline(row)
-  numbers = [row['scores'][each].get(name) for each in judged(row)]
-  digits = 1 if metric['best'] is not None else 3
-  shown = ', '.join('-' if x is None else f'{metric["scale"] * x:.{digits}f}' for x in numbers)
-  where = ', '.join(label(row, each) for each in judged(row))
-  return f'{shown} {metric["unit"]} at {where}, in {row["seconds"]:.0f} s'
+  try:
+    what, found = measure(row, rules), judge(row, seed, rules)
+  except ValueError as error:  # it is kept nevertheless, and the report refuses it
+    return f'ended in {row["seconds"]:.0f} s, and cannot be judged: {error}'
+  digits = 3 if what.best is None else 1
+  shown = lambda value: 'no number' if value is None else f'{value:.{digits}f} {what.unit}'
+  text = f'{shown(found.unseen)} unseen, {shown(found.trained)} trained'
+  if not any(each['role'] == 'unseen' for each in row['evaluations'].values()):
+    text = shown(found.trained)
+  learned = '' if found.learned else ', has not learned what it was trained on'
+  return f'{text}{learned}, in {row["seconds"]:.0f} s'

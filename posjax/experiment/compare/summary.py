@@ -355,6 +355,8 @@ def _row(group: Sequence[Cell], results: Mapping[str, Line], rules: Rules) -> Ro
   good = [each for each in cells if each.learned]
   names = dict.fromkeys(name for each in cells for name in each.by_evaluation)
   step = functools.partial(_step, rules=rules)
+  best = measure(cells[0].result, rules).best if cells else None
+  over = functools.partial(_over, best=best)
   return Row(
     scheme=group[0].scheme,
     axes=group[0].axes,
@@ -362,11 +364,11 @@ def _row(group: Sequence[Cell], results: Mapping[str, Line], rules: Rules) -> Ro
     failed=failed,
     missing=len(group) - len(ended),
     learned=len(good),
-    trained=_over([each.trained for each in cells], step(cells, role='trained')),
-    unseen=_over([each.unseen for each in good], step(good, role='unseen')),
+    trained=over([each.trained for each in cells], step(cells, role='trained')),
+    unseen=over([each.unseen for each in good], step(good, role='unseen')),
     step=step(cells, role='unseen'),
     by_evaluation={
-      name: _over([each.by_evaluation.get(name) for each in good], step(good, name=name))
+      name: over([each.by_evaluation.get(name) for each in good], step(good, name=name))
       for name in names
     },
     difference=None,
@@ -404,9 +406,15 @@ def _step(
   return best / counted if counted else 0.0
 
 
-def _over(values: Sequence[float | None], step: float) -> Interval | None:
+def _over(values: Sequence[float | None], step: float, *, best: float | None) -> Interval | None:
+  """The mean with its interval, which ends where such numbers do: at 0 and at the best."""
   known = [value for value in values if value is not None]
-  return interval(known, step) if values and len(known) == len(values) else None
+  if not values or len(known) < len(values):
+    return None
+  found = interval(known, step)
+  if best is None or min(known) < 0 or max(known) > best:
+    return found
+  return found._replace(low=max(found.low, 0.0), high=min(found.high, best))
 
 
 def _compared(row: Row, base: Row, baseline: str, higher: bool) -> Row:

@@ -45,7 +45,8 @@ def captions(summary: Summary) -> list[str]:
   return [
     f'Quality is {summary.unit}, {better} is better; unseen: the mean over evaluations beyond the '
     f'training data, such as longer ones. Brackets: {100 * LEVEL:g} % intervals over seeds '
-    '(Student), no narrower than a spread of one answer allows.',
+    '(Student), no narrower than a spread of one answer allows'
+    f'{", and cut where such numbers end" if summary.measure.best is not None else ""}.',
     f'Learned: {summary.learned}. Runs that have not are marked *, and enter only the column '
     '"trained".',
     f'Differences are to {summary.baseline}, over equal seeds. The verdict is better or worse '

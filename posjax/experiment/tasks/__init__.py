@@ -46,6 +46,9 @@ class Metric(NamedTuple):
     scale: what the number is multiplied by where it is shown, as 100 for a share in percent.
     digits: how many are shown behind the point.
     array: whether `finish` returns an array, which is drawn and not compared.
+    error: `(sums) -> number`, the standard error of what `finish` returns, over the rows that were
+      drawn to be judged, for the error bars of pictures; None where nobody knows it. Where `array`
+      is set, it belongs to the means over `posjax.experiment.metrics.windows`.
   """
 
   update: Callable[[Arrays, Batch], Any]
@@ -56,6 +59,7 @@ class Metric(NamedTuple):
   scale: float = 1.0
   digits: int = 3
   array: bool = False
+  error: Callable[[Any], Any] | None = None
 
 
 class Evaluation(NamedTuple):

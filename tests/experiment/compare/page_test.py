@@ -1,4 +1,4 @@
-"""The page in a real browser, where there is one."""
+"""The page: its content, and how it looks in a real browser, where there is one."""
 
 import re
 import shutil
@@ -6,7 +6,9 @@ import subprocess
 
 import pytest
 
-from posjax.experiment.compare import page
+from posjax.experiment.colours import colour
+from posjax.experiment.compare import page, plots
+from posjax.experiment.compare.origin import Origin
 from posjax.experiment.compare.summary import summarize
 from tests.experiment.compare.made import RULES, grid, result
 
@@ -17,7 +19,9 @@ FLAGS += ['--virtual-time-budget=2000', '--window-size=500,900', '--dump-dom']
 ACT = """<script>
 const press = i => document.querySelectorAll('#quality th button')[i].click();
 press(1);
-const svg = document.querySelector('svg'), dot = svg.querySelector('g circle');
+const plots = [...document.querySelectorAll('figure')];
+const svg = plots.find(each => each.textContent.startsWith('By length')).querySelector('svg');
+const dot = svg.querySelector('g circle:not(.seed)');
 const box = dot.getBoundingClientRect();
 svg.dispatchEvent(new PointerEvent('pointermove', {clientX: box.x + 2, clientY: box.y + 2}));
 const whole = document.documentElement, wide = whole.scrollWidth - whole.clientWidth;
@@ -44,6 +48,79 @@ def with_axes():
   return summarize(cells, ended, 'none', RULES)
 
 
+def content(qualities, seeds=3, change=lambda cell, line: line, rules=RULES):
+  """The content of the page of a grid whose runs have these qualities, by scheme."""
+  cells = grid(list(qualities), seeds)
+  lines = {cell.id: change(cell, result(qualities[cell.scheme])) for cell in cells}
+  return page.content(summarize(cells, lines, next(iter(qualities)), rules))
+
+
+def test_every_seed_is_on_the_page_with_its_own_numbers():
+  runs = page.content(summary())['rows'][1]['runs']
+  assert [(run['seed'], run['unseen']) for run in runs] == [(0, 65), (1, 66), (2, 67)]
+  assert [run['byLength'][16] for run in runs] == [70, 71, 72]
+
+
+def test_percentages_stay_within_0_and_100_on_axes_and_in_intervals():
+  cells = grid(['none', 'rope'], 2)
+  unseen = iter([99.0, 90.0, 1.0, 6.0])
+  lines = {cell.id: result([100, next(unseen)]) for cell in cells}
+  found = page.content(summarize(cells, lines, 'none', RULES))
+  assert [row['unseen'][1:] for row in found['rows']] == [[0, 100], [0, 100]]
+  assert [row['byLength'][16][1:] for row in found['rows']] == [[0, 100], [0, 100]]
+  # Differences of shares are no shares.
+  assert found['rows'][1]['difference'][1] < -10
+  assert found['panels'][0]['unseen'] == found['panels'][0]['byLength'] == (0, 100)
+  assert 'cut where such numbers end' in found['captions'][0]
+
+
+def test_costs_without_a_range_are_told_and_not_drawn():
+  def change(cell, line):
+    return {**line, 'parameters': 1000 + 2 * (cell.scheme == 'rope'), 'tokens_per_second': (
+      900.0 if cell.scheme == 'rope' else 1200.0
+    )}  # fmt: skip
+
+  (panel,) = content({'none': [100, 50], 'rope': [100, 60]}, change=change)['panels']
+  assert [cost['key'] for cost in panel['costs']] == ['tokens_per_second']
+  assert panel['alike'] == [
+    'Unseen, by parameters: not drawn, as all have 1,001 parameters, to within 1 %.',
+    'Unseen, by memory of a step: not drawn, as all have 5 MB, to within 1 %.',
+  ]
+
+
+def test_where_nothing_was_learned_curves_are_grey_and_the_page_says_what_to_do():
+  cells = grid(['none', 'rope'], 2)
+  lines = {cell.id: result([95 if cell.scheme == 'none' else 40, 20]) for cell in cells}
+  found = summarize(cells, lines, 'none', RULES)
+  shown = page.content(found, Origin('it', '', {'steps': 350}))
+  assert [row['grey'] for row in shown['rows']] == [False, True]
+  assert shown['rows'][1]['byLength'] == {8: [40, None, None], 16: [20, None, None]}
+  advice = shown['panels'][0]['advice']
+  assert advice.startswith('No run of rope has learned what it was trained on (at least 90 %')
+  wanted = '--config.steps=700 (it was 350)', '--config.compare.learned_accuracy'
+  for part in ('nearest mean of a scheme is 40', *wanted, '--config.optimizer.learning_rate'):
+    assert part in advice
+  assert content({'none': [100, 50]})['panels'][0]['advice'] == ''
+  nothing = content({'none': [10, 5], 'rope': [10, 5]})
+  assert nothing['panels'][0]['advice'].startswith('No run of any scheme has learned')
+
+
+def test_small_plots_begin_where_curves_would_cover_one_another():
+  schemes = ['none', 'rope', 'alibi', 't5', 'shaw', 'fire', 'kerple', 'sinusoidal']
+  many = [content({name: [100, 50] for name in some}, 1) for some in (schemes[:7], schemes)]
+  assert [each['panels'][0]['many'] for each in many] == [False, True]
+
+
+def test_a_scheme_has_one_colour_on_the_page_and_in_the_pictures_of_any_grid():
+  pair, three = (
+    {row['scheme']: row['colour'] for row in content({n: [100, 50] for n in names}, 1)['rows']}
+    for names in (['none', 'rope'], ['alibi', 'rope', 'none'])
+  )
+  assert pair.items() <= three.items()
+  assert plots._styles(summary())['rope']['color'] == three['rope'] == colour('rope')
+  assert len(set(three.values())) == 3
+
+
 def browse(path, user):
   """The page after its scripts have run, and what the browser logged."""
   command = [CHROMIUM, *FLAGS, f'--user-data-dir={user}', path.as_uri()]
@@ -60,11 +137,12 @@ def test_a_browser_shows_sorts_and_hovers_without_an_error(tmp_path):
   text, errors = browse(path, tmp_path / 'user')
   assert errors == []
   quality = text[text.index('id="quality"') : text.index('id="captions"')]
-  firsts = re.findall(r'<tr><td[^>]*>([^<]*)', quality)
+  firsts = re.findall(r'<tr><td[^>]*><svg.*?</svg>([^<]*)', quality)
   assert firsts == ['rope', 'none', 'alibi', 't5']  # by unseen quality, and what has none last
   assert 'aria-sort="descending"' in quality
   assert 'it &lt;b&gt;failed' in quality
-  assert len(re.findall(r'<figure>', text)) == 5
+  assert len(re.findall(r'<figure class', text)) == 3  # their costs are alike
+  assert text.count('class="seed"') >= 9
   shown = re.search(r'<div id="tip"([^>]*)>([^<]*)', text)
   assert 'hidden' not in shown[1]
   assert re.match(r'(none|rope|alibi)\nlength 8: 100', shown[2])
@@ -99,4 +177,4 @@ def test_the_values_of_an_axis_are_drawn_one_at_a_time(tmp_path):
   path.write_text(path.read_text().replace('</body>', CHOOSE))
   text, errors = browse(path, tmp_path / 'user')
   assert errors == []
-  assert re.search('id="seen">([^<]*)<', text)[1] == '2 none rope none rope 2 false 5'
+  assert re.search('id="seen">([^<]*)<', text)[1] == '2 none rope none rope 2 false 3'

@@ -1,0 +1,137 @@
+"""Where the numbers of a comparison come from: the command, the code, the sizes and the data."""
+
+import shlex
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from posjax.experiment.commit import commit
+from posjax.experiment.compare.grid import Cell
+from posjax.experiment.compare.summary import Summary
+
+SIZES = ('batch_size', 'model.')  # keys of a config that say how large a run is
+
+
+class Origin(NamedTuple):
+  """The part of a report that lines of results.jsonl do not tell.
+
+  Attributes:
+    command: that was given.
+    commit: of the code that draws the report; '' outside a checkout.
+    config: by key, the values that all runs share.
+  """
+
+  command: str
+  commit: str
+  config: Mapping[str, Any]
+
+
+def origin(arguments: Sequence[str], cells: Sequence[Cell]) -> Origin:
+  """The origin of a grid.
+
+  Args:
+    arguments: of the command line, without the program.
+    cells: the grid, one or more.
+  """
+  command = shlex.join(['python', '-m', 'posjax.experiment.compare', *arguments])
+  every = [_flat(cell.config.to_dict()) for cell in cells]
+  shared = {
+    key: value
+    for key, value in every[0].items()
+    if key not in ('scheme', 'seed') and all(key in one and one[key] == value for one in every)
+  }
+  return Origin(command, commit(), shared)
+
+
+def _flat(values: Mapping[str, Any], before: str = '') -> dict[str, Any]:
+  """Every key that holds a value, as 'model.num_layers'."""
+  found = {}
+  for key, value in values.items():
+    if isinstance(value, Mapping):
+      found |= _flat(value, f'{before}{key}.')
+    else:
+      found[before + key] = value
+  return found
+
+
+def told(summary: Summary, made: Origin | None = None) -> list[tuple[str, str]]:
+  """Names and texts, in the order in which a reader asks for them.
+
+  Args:
+    summary: of the grid.
+    made: where it comes from; None where there are lines of results.jsonl and no command.
+  """
+  lines = [each.result for row in summary.rows for each in row.cells]
+  config = {} if made is None else made.config
+  commits = _distinct(line.get('commit') or 'not recorded' for line in lines)
+  if made is not None and made.commit and commits != made.commit:
+    commits += f' (this page: {made.commit})'
+  others = {key: value for key, value in config.items() if key != 'steps' and not _is_size(key)}
+  known = [
+    ('command', '' if made is None else made.command),
+    ('commit', commits),
+    ('schemes', str(len({row.scheme for row in summary.rows}))),
+    ('seeds', _distinct(each.seed for row in summary.rows for each in row.cells)),
+    ('steps', _steps(lines, config)),
+    ('sizes', _sizes(lines, config)),
+    *_facts(summary),
+    ('versions', '; '.join(_versions(lines))),
+    ('device', _distinct(line['device'] for line in lines)),
+    ('other keys', _pairs(others)),
+  ]
+  return [(name, text) for name, text in known if text]
+
+
+def _distinct(values: Iterable[Any]) -> str:
+  return ', '.join(map(str, sorted(set(values))))
+
+
+def _pairs(values: Mapping[str, Any]) -> str:
+  return ', '.join(f'{key}={value}' for key, value in values.items() if value is not None)
+
+
+def _is_size(key: str) -> bool:
+  return key.startswith(SIZES)
+
+
+def _steps(lines: Sequence[Mapping[str, Any]], config: Mapping[str, Any]) -> str:
+  if 'steps' in config:
+    return f'{config["steps"]:,}'
+  last = {line['curve'][-1][0] for line in lines if line['curve']}
+  ends = ' to '.join(f'{step:,}' for step in sorted({min(last), max(last)})) if last else ''
+  return ends and f'{ends} (where the curves end)'
+
+
+def _sizes(lines: Sequence[Mapping[str, Any]], config: Mapping[str, Any]) -> str:
+  counts = [line['parameters'] for line in lines]
+  ends = ' to '.join(f'{count:,}' for count in sorted({min(counts), max(counts)}))
+  keys = _pairs({key: value for key, value in config.items() if _is_size(key)})
+  return ', '.join(filter(None, [f'{ends} parameters', keys]))
+
+
+def _versions(lines: Sequence[Mapping[str, Any]]) -> list[str]:
+  names = dict.fromkeys(name for line in lines for name in line['versions'])
+  return [
+    f'{name} {_distinct(line["versions"].get(name, "not recorded") for line in lines)}'
+    for name in names
+  ]
+
+
+def _facts(summary: Summary) -> list[tuple[str, str]]:
+  """The facts of the data; those that differ by the values of an axis are told for each value."""
+  found: dict[str, dict[str, list[str]]] = {}
+  for row in summary.rows:
+    for each in row.cells:
+      for name, value in each.result['facts'].items():
+        panels = found.setdefault(name, {}).setdefault(value, [])
+        panels += [] if row.panel in panels else [row.panel]
+  return [(name, _told_fact(values)) for name, values in found.items()]
+
+
+def _told_fact(values: Mapping[str, Sequence[str]]) -> str:
+  """The values of a fact, each with where it holds, where there are several."""
+  if len(values) == 1:
+    return next(iter(values))
+  return '; '.join(
+    ' '.join(filter(None, [value, f'({" and ".join(panels)})' if any(panels) else '']))
+    for value, panels in values.items()
+  )
