@@ -13,7 +13,7 @@ import numpy as np
 from tests.hugging_face import CASES, model_of, recorded
 
 TARGET = Path(__file__).resolve().parent.parent / 'tests' / 'golden' / 'interop_layers.npz'
-# One layer for each way to read: fused layouts, norms, windows, NoPE, parts, tables.
+# One layer for each way to read: fused layouts, norms, windows, NoPE, parts, tables, gates.
 STORED: dict[str, list[tuple[str | None, int]]] = {
   'llama': [(None, 0)],
   'qwen3': [(None, 3)],
@@ -27,6 +27,17 @@ STORED: dict[str, list[tuple[str | None, int]]] = {
   'bert': [(None, 0)],
   't5': [('encoder', 1), ('decoder', 0), ('cross', 0)],
   'smollm3': [(None, 3)],
+  'qwen3_next': [(None, 3)],
+  'qwen3_5_text': [(None, 3)],
+  'hunyuan_v1_dense': [(None, 0)],
+  'mpnet': [(None, 1)],
+  'longt5': [('encoder', 1)],
+  'swin': [(None, 1)],
+  'swinv2': [(None, 1)],
+  'xlnet': [(None, 0)],
+  'wav2vec2-conformer': [(None, 0)],
+  'mistral4': [(None, 0)],
+  'codegen': [(None, 0)],
 }
 
 

@@ -24,6 +24,7 @@ compares.
 
 - **layers**: `interop.layer` gives the settings of every layer, and `interop.load_attention` its
   weights. A test compares the layers of a small random model with those of transformers.
+- **in part**: the same for some layers or parts, and the others are refused with the sentence.
 - **positions**: `interop.from_hf` gives the scheme alone.
 - **refused**: with the sentence that says why.
 
@@ -33,6 +34,11 @@ checkpoint may set a field that is refused although its type is read, and the re
 | model type | read | refused with |
 | --- | --- | --- |
 """
+# What a configuration does not say.
+IN_PART = {
+  'xlnet': 'One stream of attention, between tokens of one text: the second stream and the bias of '
+  'two texts (token types) are not read',
+}
 _DEPTHS = ('num_hidden_layers', 'n_layer', 'num_layers', 'n_layers', 'encoder_layers')
 _WORDS = ('rope', 'rotary', 'position', 'alibi', 'relative_attention')
 
@@ -56,12 +62,11 @@ def has_positions(config: dict[str, Any]) -> bool:
 
 def row(kind: str, config: dict[str, Any]) -> str:
   """A line of the table."""
-  try:
-    layers(kind, config)
-  except ValueError as error:
-    refused = str(error)
-  else:
-    return f'| `{kind}` | layers | |'
+  refusals = layers(kind, config)
+  if None in refusals:
+    sentence = next((each for each in refusals if each is not None), IN_PART.get(kind, ''))
+    return f'| `{kind}` | {"in part" if sentence else "layers"} | {told(sentence)} |'
+  refused = refusals[0] or ''
   with contextlib.suppress(ValueError):
     interop.from_hf(config, layer=0, length=1)
     refused = '' if kind not in FAMILIES else refused
@@ -80,14 +85,22 @@ def told(sentence: str) -> str:
   return sentence.replace('|', '\\|').removesuffix('.')
 
 
-def layers(kind: str, config: dict[str, Any]) -> None:
-  """Reads every layer of a model, or raises ValueError."""
-  found = FAMILIES.get(kind)
-  parts = list(found) if isinstance(found, dict) else [None]
+def layers(kind: str, config: dict[str, Any]) -> list[str | None]:
+  """What reading each layer of a model is refused with; None where it is read."""
+  family = FAMILIES.get(kind)
+  parts = list(family) if isinstance(family, dict) else [None]
   depth = next((config[name] for name in _DEPTHS if isinstance(config.get(name), int)), 1)
+  depth = sum(config['depths']) if kind in FAMILIES and 'depths' in config else depth
+  found = []
   for part in parts:
     for index in range(min(depth, 48)):
-      interop.layer(config, index, part=part, length=1)
+      try:
+        interop.layer(config, index, part=part, length=1)
+      except ValueError as error:
+        found.append(str(error))
+      else:
+        found.append(None)
+  return found
 
 
 def text() -> str:

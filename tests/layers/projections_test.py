@@ -117,6 +117,43 @@ def test_caches_and_memories_hold_what_a_call_computes():
     assert error(found, expected) < 1e-5
 
 
+def test_a_gate_lets_through_a_share_of_each_number_of_the_heads(unchecked):
+  one, weights, other = made(gated=True, use_bias=True, out_bias=False, value_dim=E)
+  side = lambda name: (
+    jnp.einsum('btm,mhd->bthd', X, weights[name]['kernel']) + weights[name]['bias'][None, None]
+  )
+  x = X.at[0, 0].set(jnp.nan)  # padding, of which nothing may depend
+  segments = jnp.ones((BATCH, LENGTH), jnp.int32).at[0, 0].set(0)
+
+  @jax.jit
+  def each(cache):
+    variables, rest = {'params': weights}, {'order': POS, 'segments': segments}
+    cached, _ = other.apply(variables, x, cache, POS, segments=segments, method='extend')
+    memory = one.memorize(x, POS, **rest)
+    heads = posjax.attend(
+      *(side(name) for name in ('query', 'key', 'value')),
+      *(ROPE, {}),
+      **{'q_pos': POS, 'k_pos': POS, 'causal': True},
+      **{'q_segments': segments, 'k_segments': segments},
+    )
+    return heads, (
+      one(x, POS, segments=segments),
+      cached,
+      one.read(x, POS, memory, **rest),
+    )
+
+  heads, outputs = each(one.init_cache(BATCH, LENGTH))
+  shares = 1 / (1 + np.exp(-np.asarray(side('gate'), np.float64)))
+  expected = np.einsum('bthe,hem->btm', shares * heads, weights['out']['kernel'])
+  for found in outputs:
+    assert error(found, expected) < 1e-5
+  shapes = lambda tree: jax.tree.map(jnp.shape, tree)
+  drawn = jax.eval_shape(other.init, jax.random.key(0), X, POS)['params']
+  assert shapes(drawn) == shapes(weights)
+  with pytest.raises(TypeError, match='gated must be True or False, but got 1'):
+    posjax.nnx.Attention(WIDTH, HEADS, gated=1, rngs=nnx.Rngs(0))
+
+
 def test_strings_name_norms_without_biases_and_weights_start_as_asked():
   kwargs = {'qk_norm': 'layer', 'out_bias': True, 'bias_init': nnx.initializers.constant(0.5)}
   one = posjax.nnx.Attention(WIDTH, HEADS, **kwargs, rngs=nnx.Rngs(0))
@@ -131,6 +168,7 @@ def test_strings_name_norms_without_biases_and_weights_start_as_asked():
 
 def test_names_of_axes_reach_the_norms_and_the_widths_of_values():
   kwargs = {'qk_norm': Norm(heads='apart'), 'value_dim': E, 'sharding': ('m', 'h', 'd')}
+  kwargs['gated'] = True
   with nnx.use_eager_sharding(False):  # there is no mesh
     one = nnx.eval_shape(lambda: posjax.nnx.Attention(WIDTH, HEADS, **kwargs, rngs=nnx.Rngs(0)))
   named = nnx.to_pure_dict(nnx.get_partition_spec(nnx.state(one, nnx.Param)))
@@ -138,7 +176,7 @@ def test_names_of_axes_reach_the_norms_and_the_widths_of_values():
   boxed = jax.eval_shape(other.init, jax.random.key(0), X, POS)
   assert named == nn.get_partition_spec(boxed)['params']
   assert tuple(named['query_norm']['scale']) == ('h', 'd')
-  assert tuple(named['value']['kernel']) == ('m', 'h', 'd')
+  assert tuple(named['value']['kernel']) == tuple(named['gate']['kernel']) == ('m', 'h', 'd')
 
 
 def test_ids_that_are_missing_are_asked_for(unchecked):
