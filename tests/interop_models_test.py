@@ -157,4 +157,4 @@ def test_the_table_of_model_types_is_what_is_read():
   shown = interop_table.TARGET.read_text(encoding='utf-8')
   if f'transformers {transformers.__version__},' not in shown:
     pytest.skip(f'The table is that of another version than {transformers.__version__}.')
-  assert shown == interop_table.text(), 'Out of date; run: python tools/interop_table.py'
+  assert shown == interop_table.text(), 'Out of date; run: python -m tools.interop_table'

@@ -1,11 +1,13 @@
 """Writes tests/golden/interop_layers.npz: what attention layers of transformers answer.
 
-python -m tools.interop_goldens, where transformers and torch are installed
+python -m tools.interop_goldens, where transformers and torch are installed. With model types after
+it, only theirs are written anew.
 
 Weights are not stored: `tests.hugging_face.numbers` makes them from their names.
 """
 
 import json
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -41,10 +43,15 @@ STORED: dict[str, list[tuple[str | None, int]]] = {
 }
 
 
-def main() -> None:
-  """Runs the small models, and stores the layers named above."""
+def main(kinds: list[str]) -> None:
+  """Runs the small models, and stores the layers named above; of these kinds, or of all."""
   arrays, layers = {}, {}
-  for kind, wanted in STORED.items():
+  if kinds:
+    with np.load(TARGET) as before:
+      arrays = {name: before[name] for name in before if name != 'layers'}
+      layers = json.loads(str(before['layers']))
+  for kind in kinds or STORED:
+    wanted = STORED[kind]
     model, config = model_of(kind, CASES[kind][0])
     for layer in recorded(kind, model, config):
       if (layer.part, layer.index) in wanted:
@@ -55,4 +62,4 @@ def main() -> None:
 
 
 if __name__ == '__main__':
-  main()
+  main(sys.argv[1:])

@@ -102,6 +102,11 @@ def layer(
   length = read(length, Size | None, 'length')
   _check_known(fields, family)
   width, heads, kv_heads, head_dim = _sizes(fields, family, index)
+  if heads % family.names.shards:
+    raise ValueError(
+      f'The heads must be a multiple of {family.names.shards}, because one projection holds them '
+      f'in as many parts, but got {heads}.'
+    )
   made_of, value_dim = family.latent(fields, index), None
   if made_of is not None:
     head_dim, value_dim = latent.widths(fields)
