@@ -34,7 +34,17 @@ def outputs(config, weights, layer):
   return attention.apply({'params': params}, x, jnp.asarray(pos), **rest)
 
 
-@pytest.mark.parametrize('name', STORED)
+# Those that run by hand: what they add to the others is read by cheaper tests, too.
+BY_HAND = ('qwen3_5', 'mpnet', 'longt5', 'swin', 'wav2vec2', 'mistral4', 'codegen')
+
+
+@pytest.mark.parametrize(
+  'name',
+  [
+    pytest.param(each, marks=pytest.mark.slow) if each.startswith(BY_HAND) else each
+    for each in STORED
+  ],
+)
 def test_a_loaded_layer_is_that_of_transformers(name):
   config, part, index = STORED[name]
   weights = {

@@ -121,7 +121,7 @@ def load_positions(
     (3, 8)
   """
   fields = read_config(config)
-  kind = fields.get('model_type', str)
+  kind = fields.get('model_type', str) or ''
   part, prefix = read(part, str | None, 'part'), read(prefix, str | None, 'prefix')
   if kind not in EMBEDDED:
     raise ValueError(f'The positions of the embeddings of {kind!r} are not known.')

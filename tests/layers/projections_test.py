@@ -11,7 +11,7 @@ from jax.sharding import AxisType, PartitionSpec
 import posjax
 import posjax.linen
 import posjax.nnx
-from posjax.layers.projections import Latent, Norm, normalized
+from posjax.layers.projections import Latent, Norm, normalized, output
 from tests.loops import error
 
 BATCH, LENGTH, WIDTH, HEADS, KV_HEADS, D, E = 2, 5, 12, 4, 2, 6, 3
@@ -98,7 +98,7 @@ def test_both_layers_normalize_queries_and_keys_before_they_turn(heads):
 
 
 def test_caches_and_memories_hold_what_a_call_computes():
-  one, weights, other = made(qk_norm='rms', value_dim=E)
+  one, weights, other = made(qk_norm='rms', value_dim=E, gated=True)
   cache = one.init_cache(BATCH, LENGTH)
   assert cache.v.shape == (BATCH, LENGTH, KV_HEADS, E)
   assert jax.tree.map(jnp.shape, other.init_cache(BATCH, LENGTH)) == jax.tree.map(jnp.shape, cache)
@@ -118,38 +118,17 @@ def test_caches_and_memories_hold_what_a_call_computes():
 
 
 def test_a_gate_lets_through_a_share_of_each_number_of_the_heads(unchecked):
-  one, weights, other = made(gated=True, use_bias=True, out_bias=False, value_dim=E)
-  side = lambda name: (
-    jnp.einsum('btm,mhd->bthd', X, weights[name]['kernel']) + weights[name]['bias'][None, None]
-  )
-  x = X.at[0, 0].set(jnp.nan)  # padding, of which nothing may depend
-  segments = jnp.ones((BATCH, LENGTH), jnp.int32).at[0, 0].set(0)
-
-  @jax.jit
-  def each(cache):
-    variables, rest = {'params': weights}, {'order': POS, 'segments': segments}
-    cached, _ = other.apply(variables, x, cache, POS, segments=segments, method='extend')
-    memory = one.memorize(x, POS, **rest)
-    heads = posjax.attend(
-      *(side(name) for name in ('query', 'key', 'value')),
-      *(ROPE, {}),
-      **{'q_pos': POS, 'k_pos': POS, 'causal': True},
-      **{'q_segments': segments, 'k_segments': segments},
-    )
-    return heads, (
-      one(x, POS, segments=segments),
-      cached,
-      one.read(x, POS, memory, **rest),
-    )
-
-  heads, outputs = each(one.init_cache(BATCH, LENGTH))
-  shares = 1 / (1 + np.exp(-np.asarray(side('gate'), np.float64)))
-  expected = np.einsum('bthe,hem->btm', shares * heads, weights['out']['kernel'])
-  for found in outputs:
-    assert error(found, expected) < 1e-5
-  shapes = lambda tree: jax.tree.map(jnp.shape, tree)
+  x, heads = np.asarray(X), np.asarray(X)[..., None, :D] * np.ones((HEADS, 1))
+  gate = np.asarray(jax.random.normal(jax.random.key(2), (WIDTH, HEADS, D)))
+  parts = {'gate': lambda x: jnp.einsum('btm,mhd->bthd', x, gate), 'out': lambda heads: heads}
+  found = output(parts.get, jnp.asarray(x), jnp.asarray(heads))
+  shares = 1 / (1 + np.exp(-np.einsum('btm,mhd->bthd', x, gate, dtype=np.float64)))
+  assert error(found, shares * heads) < 1e-5
+  one, _, other = made(gated=True, use_bias=True, out_bias=False, value_dim=E)
   drawn = jax.eval_shape(other.init, jax.random.key(0), X, POS)['params']
-  assert shapes(drawn) == shapes(weights)
+  for weights in (drawn, nnx.to_pure_dict(nnx.state(one, nnx.Param))):
+    shapes = jax.tree.map(jnp.shape, weights['gate'])
+    assert shapes == {'kernel': (WIDTH, HEADS, E), 'bias': (HEADS, E)}
   with pytest.raises(TypeError, match='gated must be True or False, but got 1'):
     posjax.nnx.Attention(WIDTH, HEADS, gated=1, rngs=nnx.Rngs(0))
 
