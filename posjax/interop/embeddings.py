@@ -93,7 +93,7 @@ _WPE = Embedded('wpe.weight')
 _OF_PARTS = Embedded('{}.embed_positions.weight')
 _BART = _OF_PARTS._replace(unused=_two)
 # By model_type.
-EMBEDDED: dict[str | None, Embedded] = {
+EMBEDDED: dict[str, Embedded] = {
   **dict.fromkeys(('bert', 'albert', 'electra', 'deberta', 'deberta-v2', 'distilbert'), _BERT),
   **dict.fromkeys(('roberta', 'xlm-roberta', 'camembert'), _ROBERTA),
   'mpnet': _BERT._replace(rows=_after_padding(_two), unused=_two),
