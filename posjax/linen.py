@@ -270,6 +270,8 @@ class Attention(_Holder):
     window: how many tokens back a token sees, itself included; or a pair, as in `attend`.
     logit_cap: cap * tanh(logits / cap) before the softmax.
     sinks: whether each head learns a logit that takes its share of the softmax.
+    gated: whether each number of the heads is multiplied, before the output projection, by the
+      sigmoid of a linear map of the input, as in Qwen3-Next.
     use_bias: whether the projections have biases.
     out_bias: whether the output projection has one; by default as `use_bias` says.
     dropout_rate: share of the attention weights dropped in calls, unless they are deterministic.
@@ -325,6 +327,7 @@ class Attention(_Holder):
   deterministic: bool = False
   sharding: tuple[Axis, Axis, Axis] | None = None
   implementation: str | None = None
+  gated: bool = False
 
   def setup(self):
     """Makes the projections, and the scheme's parameters."""
@@ -335,7 +338,12 @@ class Attention(_Holder):
     dims = layer.dims
     biases = {'use_bias': self.use_bias, 'out_bias': self.out_bias}
     plan = projections.plan(
-      dims, layer.value_dim, **biases, qk_norm=self.qk_norm, latent=self.latent
+      dims,
+      layer.value_dim,
+      **biases,
+      qk_norm=self.qk_norm,
+      latent=self.latent,
+      gated=self.gated,
     )
 
     def project(each):
@@ -395,12 +403,12 @@ class Attention(_Holder):
     Arguments as in `posjax.nnx.Attention`; without a `dropout_key`, the stream 'dropout' of
     `apply(..., rngs={'dropout': key})` gives one. `init` drops nothing.
     """
-    layer = self._layer()
+    layer, queries = self._layer(), Tokens(x, pos, segments, order)
     out = layers.call(
       layer,
       parameters.merged(layer.scheme, self.own, self.shared, model_params),
       self._heads,
-      Tokens(x, pos, segments, order),
+      queries,
       keys_of(x_kv, kv_pos, kv_segments, kv_order),
       past,
       mask=mask,
@@ -409,7 +417,7 @@ class Attention(_Holder):
       dropout_key=self._dropout_key(dropout_key, deterministic),
       return_weights=return_weights,
     )
-    return layers.projected(self.out, out)
+    return layers.projected(self._part, queries, out)
 
   @nn.nowrap
   def init_cache(
@@ -442,7 +450,7 @@ class Attention(_Holder):
     new = Tokens(x, pos, segments)
     rest = {'bias': bias, 'sinks': self._sinks()}
     out, cache = layers.extend(layer, params, self._heads, new, cache, **rest)
-    return self.out(out), cache
+    return layers.projected(self._part, new, out), cache
 
   def memorize(
     self,
@@ -475,18 +483,19 @@ class Attention(_Holder):
     """Attends to what `memorize` returned; as in `posjax.nnx.Attention`."""
     layer = self._layer()
     params = parameters.merged(layer.scheme, self.own, self.shared, model_params)
+    queries = Tokens(x, pos, segments, order)
     out = layers.read_memory(
       layer,
       params,
       self._queries,
-      Tokens(x, pos, segments, order),
+      queries,
       memory,
       mask=mask,
       bias=bias,
       sinks=self._sinks(),
       return_weights=return_weights,
     )
-    return layers.projected(self.out, out)
+    return layers.projected(self._part, queries, out)
 
   @nn.nowrap
   def _layer(self):

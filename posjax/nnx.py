@@ -196,6 +196,8 @@ class Attention(nnx.Module):
     window: how many tokens back a token sees, itself included; or a pair, as in `attend`.
     logit_cap: cap * tanh(logits / cap) before the softmax.
     sinks: whether each head learns a logit that takes its share of the softmax.
+    gated: whether each number of the heads is multiplied, before the output projection, by the
+      sigmoid of a linear map of the input, as in Qwen3-Next.
     use_bias: whether the projections have biases.
     out_bias: whether the output projection has one; by default as `use_bias` says.
     dropout_rate: share of the attention weights dropped in calls, unless they are deterministic.
@@ -250,6 +252,7 @@ class Attention(nnx.Module):
     window: int | tuple[int | None, int | None] | None = None,
     logit_cap: float | None = None,
     sinks: bool = False,
+    gated: bool = False,
     use_bias: bool = False,
     out_bias: bool | None = None,
     dropout_rate: float = 0.0,
@@ -271,7 +274,9 @@ class Attention(nnx.Module):
     self.layer = layers.make(*sizes, *options, value_dim=value_dim)
     dims = self.layer.dims
     biases = {'use_bias': use_bias, 'out_bias': out_bias}
-    plan = projections.plan(dims, self.layer.value_dim, **biases, qk_norm=qk_norm, latent=latent)
+    plan = projections.plan(
+      dims, self.layer.value_dim, **biases, qk_norm=qk_norm, latent=latent, gated=gated
+    )
     switches = {'sinks': sinks, 'model_params': model_params, 'deterministic': deterministic}
     switches['keep_rngs'] = keep_rngs
     arguments.check_weights(dtype, param_dtype, kernel_init, bias_init, sharding, **switches)
@@ -366,11 +371,12 @@ class Attention(nnx.Module):
       TypeError: if the mask is not boolean, ids are neither integers nor float32, or an argument is
         of another type.
     """
+    queries = Tokens(x, pos, segments, order)
     out = layers.call(
       self.layer,
       self._params(model_params),
       self._heads,
-      Tokens(x, pos, segments, order),
+      queries,
       keys_of(x_kv, kv_pos, kv_segments, kv_order),
       past,
       mask=mask,
@@ -379,7 +385,7 @@ class Attention(nnx.Module):
       dropout_key=self._dropout_key(dropout_key, rngs, deterministic),
       return_weights=return_weights,
     )
-    return layers.projected(self.out, out)
+    return layers.projected(self._part, queries, out)
 
   def set_view(self, deterministic: bool | None = None):
     """Sets whether calls drop nothing; `nnx.view` calls this."""
@@ -450,7 +456,7 @@ class Attention(nnx.Module):
     new, params = Tokens(x, pos, segments), self._params(model_params)
     rest = {'bias': bias, 'sinks': self._sinks()}
     out, cache = layers.extend(self.layer, params, self._heads, new, cache, **rest)
-    return self.out(out), cache
+    return layers.projected(self._part, new, out), cache
 
   def memorize(
     self,
@@ -526,18 +532,19 @@ class Attention(nnx.Module):
       >>> layer.read(jnp.ones((1, 3, 8)), jnp.arange(3), memory).shape
       (1, 3, 8)
     """
+    queries = Tokens(x, pos, segments, order)
     out = layers.read_memory(
       self.layer,
       self._params(model_params),
       self._queries,
-      Tokens(x, pos, segments, order),
+      queries,
       memory,
       mask=mask,
       bias=bias,
       sinks=self._sinks(),
       return_weights=return_weights,
     )
-    return layers.projected(self.out, out)
+    return layers.projected(self._part, queries, out)
 
   def _dropout_key(self, given, rngs, deterministic):
     deterministic = self.deterministic if deterministic is None else deterministic

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from posjax.interop.families import FAMILIES
+from posjax.interop.fields import Fields
 
 _PLAIN = {
   **{'vocab_size': 40, 'hidden_size': 24, 'intermediate_size': 32, 'num_hidden_layers': 4},
@@ -47,6 +48,16 @@ _MINISTRAL = {
   **{'original_max_position_embeddings': 10, 'llama_4_scaling_beta': 0.1, 'mscale': 1.0},
   'mscale_all_dim': 1.0,
 }
+
+_ROPE = {'rope_type': 'default', 'rope_theta': 1e4}
+_NEXT = {
+  **{**_GROUPED, 'head_dim': 24, 'linear_num_key_heads': 2, 'linear_num_value_heads': 2},
+  **{'linear_key_head_dim': 8, 'linear_value_head_dim': 8},
+}
+_SECTIONS = {
+  'rope_parameters': {**_ROPE, 'mrope_section': [1, 1, 1], 'partial_rotary_factor': 0.25}
+}
+_SWIN = {'image_size': 16, 'patch_size': 2, 'embed_dim': 8, 'window_size': 4}
 
 # Configurations by the model_type, each with all that the family reads in some case.
 CASES: dict[str, list[dict[str, Any]]] = {
@@ -158,7 +169,10 @@ CASES: dict[str, list[dict[str, Any]]] = {
   ],
   'nomic_bert': [_PLAIN],
   'esm': [{**_ROBERTA, 'position_embedding_type': 'rotary'}],
-  'roformer': [{**_PLAIN, 'embedding_size': 24}],
+  'roformer': [
+    {**_PLAIN, 'embedding_size': 24},
+    {**_PLAIN, 'embedding_size': 24, 'rotary_value': True},
+  ],
   'albert': [{**_PLAIN, 'embedding_size': 24}],
   'distilbert': [{**_GPT, 'dim': 24, 'n_layers': 2, 'n_heads': 4, 'hidden_dim': 32}],
   'gpt_bigcode': [_GPT, {**_GPT, 'multi_query': False}],
@@ -175,23 +189,73 @@ CASES: dict[str, list[dict[str, Any]]] = {
   **{kind: [_BART] for kind in _BARTS},
   'whisper': [{**_BART, 'num_mel_bins': 8, 'max_source_positions': 12}],
   'olmo3': [{**_PLAIN, 'num_key_value_heads': 2, 'sliding_window': 4}],
+  'qwen3_next': [{**_NEXT, **_EXPERTS, 'shared_expert_intermediate_size': 16}],
+  'qwen3_5_text': [{**_NEXT, **_SECTIONS}],
+  'qwen3_5_moe_text': [
+    {**_NEXT, **_EXPERTS, **_SECTIONS, 'shared_expert_intermediate_size': 16, **_BIASED}
+  ],
+  'hunyuan_v1_dense': [
+    {
+      **_GROUPED,
+      **_BIASED,
+      'rope_parameters': {**_ROPE, 'rope_type': 'dynamic', 'alpha': 50.0, 'factor': 1.0},
+    },
+    _GROUPED,
+  ],
+  'hunyuan_v1_moe': [{**_GROUPED, 'num_experts': 2, 'moe_topk': 1}],
+  'mpnet': [{**_ROBERTA, 'relative_attention_num_buckets': 32}],
+  'longt5': [{**_T5, 'local_radius': 3}],
+  'swin': [{**_SWIN, 'depths': [2, 1], 'num_heads': [2, 4]}],
+  'swinv2': [
+    {**_SWIN, 'depths': [2, 1, 1], 'num_heads': [2, 4, 4]},
+    {**_SWIN, 'depths': [2, 1], 'num_heads': [2, 4], 'pretrained_window_sizes': [6, 3]},
+  ],
+  'xlnet': [
+    {'vocab_size': 40, 'd_model': 24, 'n_layer': 2, 'n_head': 4, 'd_inner': 32},
+    {
+      **{'vocab_size': 40, 'd_model': 24, 'n_layer': 2, 'n_head': 4, 'd_inner': 32},
+      **{'attn_type': 'uni', 'clamp_len': 5},
+    },
+  ],
+  'wav2vec2-conformer': [
+    {
+      **{**_PLAIN, 'conv_dim': (8, 8), 'conv_stride': (2, 2), 'conv_kernel': (3, 2)},
+      **{'conv_depthwise_kernel_size': 3, 'num_conv_pos_embeddings': 4},
+      **{'num_conv_pos_embedding_groups': 2, 'num_hidden_layers': 2, 'max_source_positions': 30},
+    }
+  ],
+  'mistral4': [
+    {
+      **{**_PLAIN, 'num_key_value_heads': 4, 'q_lora_rank': 10, 'kv_lora_rank': 12},
+      **{'qk_rope_head_dim': 4, 'qk_nope_head_dim': 6, 'v_head_dim': 8, **_BIASED},
+      **{'n_routed_experts': 2, 'n_shared_experts': 1, 'num_experts_per_tok': 1, 'n_group': 1},
+      **{'moe_intermediate_size': 16, 'topk_group': 1, 'first_k_dense_replace': 1},
+      'rope_parameters': {**_MINISTRAL, 'original_max_position_embeddings': 8},
+    }
+  ],
+  'codegen': [{**_GPT, 'n_head': 8, 'n_embd': 32, 'rotary_dim': 2}],
 }
 
 
-def _pixels() -> Any:
+def _image(side: int) -> Any:
   import torch
 
-  return torch.from_numpy(numbers('pixels', (1, 3, 6, 6)))
+  return torch.from_numpy(numbers('pixels', (1, 3, side, side)))
 
 
-def _sounds() -> Any:
+def _sounds(*shape: int) -> Any:
   import torch
 
-  return torch.from_numpy(numbers('sounds', (1, 8, 24)))
+  return torch.from_numpy(numbers('sounds', (1, *shape)))
 
 
 # What a model reads, where it is no text.
-_INPUTS = {'vit': _pixels, 'whisper': _sounds}
+_INPUTS = {
+  'vit': lambda: _image(6),
+  **dict.fromkeys(('swin', 'swinv2'), lambda: _image(16)),
+  'whisper': lambda: _sounds(8, 24),
+  'wav2vec2-conformer': lambda: _sounds(49),
+}
 
 
 # The class of a whole model that is no decoder alone.
@@ -204,7 +268,7 @@ class Recorded(NamedTuple):
   Attributes:
     part: as `posjax.interop.layer` has it.
     index: of the layer.
-    x: what asks, [1, T, M].
+    x: what asks, [1, T, M], or [windows, T, M].
     x_kv: what is asked.
     y: the output.
   """
@@ -246,8 +310,34 @@ def parts_of(kind: str) -> dict[str | None, Any]:
   return {**family} if isinstance(family, dict) else {None: family}
 
 
+def positions_of(
+  config: dict[str, Any], index: int, axes: int, length: int
+) -> tuple[np.ndarray, np.ndarray | None]:
+  """The ids of the tokens of a layer, and, in windows of an image, which of them see one another.
+
+  Tokens of a window that is shifted over the edge of the image come from its other side. They see
+  those that come from there, too, and no others.
+  """
+  if 'depths' not in config:
+    ids = np.arange(length)
+    return (ids if axes < 2 else np.stack([ids] * axes, -1)), None
+  side = round(length**0.5)
+  pos = np.stack(np.divmod(np.arange(length), side), -1)
+  ends = np.cumsum(config['depths'])
+  stage = int(np.searchsorted(ends, index, side='right'))
+  grid = config['image_size'] // config['patch_size'] // 2**stage
+  is_odd = (index - (ends[stage] - config['depths'][stage])) % 2
+  wrapped = np.arange(grid) + (side // 2 if is_odd and grid > side else 0) >= grid
+  segments = 1 + 2 * wrapped[:, None] + wrapped[None]
+  count = grid // side
+  windows = segments.reshape(count, side, count, side).swapaxes(1, 2)
+  return pos, windows.reshape(count**2, length)
+
+
 def depth_of(config: dict[str, Any]) -> int:
   """How many layers each part of a model has."""
+  if 'depths' in config:
+    return sum(config['depths'])
   depths = ('num_hidden_layers', 'n_layer', 'num_layers', 'n_layers', 'encoder_layers')
   return next(config[name] for name in depths if name in config)
 
@@ -258,11 +348,11 @@ def replace_attention(kind: str, model: Any, config: dict[str, Any], answer: Any
 
   for part, each in parts_of(kind).items():
     for i in range(depth_of(config)):
-      _replace(model, each.names, lambda *x, at=(part, i): torch.tensor(answer(*at, *x)), i)
+      _replace(model, each, config, lambda *x, at=(part, i): torch.tensor(answer(*at, *x)), i)
 
 
-def _replace(model: Any, names: Any, answer: Any, index: int) -> None:
-  owner, seen = _owner(model, names, index), {}
+def _replace(model: Any, family: Any, config: dict[str, Any], answer: Any, index: int) -> None:
+  owner, seen, names = _owner(model, family, config, index), {}, family.names
   first = names.fused or names.query
   note = lambda what: lambda module, given, out: seen.update({what: given[0].numpy()})
   owner.get_submodule(first).register_forward_hook(note('x'))
@@ -272,10 +362,11 @@ def _replace(model: Any, names: Any, answer: Any, index: int) -> None:
   )
 
 
-def _owner(model: Any, names: Any, index: int) -> Any:
-  """The module that holds the attention of a layer."""
-  block = names.block.format(index)
-  (owner,) = (m for path, m in model.named_modules() if f'.{path}'.endswith(f'.{block}'))
+def _owner(model: Any, family: Any, config: dict[str, Any], index: int) -> Any:
+  """The module that holds the attention of a layer; None where the layer has another one."""
+  block = family.block(Fields(config), index)
+  found = [m for path, m in model.named_modules() if f'.{path}'.endswith(f'.{block}')]
+  (owner,) = found or [None]
   return owner
 
 
@@ -287,7 +378,7 @@ def recorded(kind: str, model: Any, config: dict[str, Any], length: int = 12) ->
   parts = parts_of(kind)
   for part, each in parts.items():
     for i in range(depth_of(config)):
-      _watch(model, each.names, (part, i), seen)
+      _watch(model, each, config, (part, i), seen)
   tokens = 3 + torch.arange(length)[None] * 7 % 30
   given = {model.main_input_name: _INPUTS.get(kind, lambda: tokens)()}
   if None not in parts:
@@ -298,13 +389,22 @@ def recorded(kind: str, model: Any, config: dict[str, Any], length: int = 12) ->
   return [Recorded(*at, *(seen[(*at, what)] for what in ('x', 'x_kv', 'y'))) for at in layers]
 
 
-def _watch(model: Any, names: Any, at: tuple[str | None, int], seen: dict[Any, Any]) -> None:
+def _watch(
+  model: Any, family: Any, config: dict[str, Any], at: tuple[str | None, int], seen: dict[Any, Any]
+) -> None:
   """Notes what goes into the projections of a layer, and what comes out of the last one."""
-  owner = _owner(model, names, at[1])
+  owner, names = _owner(model, family, config, at[1]), family.names
+  if owner is None:
+    return
 
   def note(what, value):
     value = value.detach().numpy()
-    seen[(*at, what)] = value.reshape(1, -1, value.shape[-1]).copy()
+    rows = value.shape[0] if 'depths' in config else 1
+    seen[(*at, what)] = value.reshape(rows, -1, value.shape[-1]).copy()
+
+  if names.bare:  # XLNet's projections are no modules
+    _watch_xlnet(owner, note)
+    return
 
   def watch(name, what, *, is_input):
     hook = lambda module, given, out: note(what, given[0] if is_input else out)
@@ -315,3 +415,18 @@ def _watch(model: Any, names: Any, at: tuple[str | None, int], seen: dict[Any, A
   watch(names.fused if is_fused else names.query, 'x', is_input=True)
   watch(names.fused if is_fused else names.key, 'x_kv', is_input=True)
   watch(names.out, 'y', is_input=False)
+
+
+def _watch_xlnet(owner: Any, note: Any) -> None:
+  """As `_watch`, of [T, B, M], and before the residual and its norm."""
+  import torch
+
+  after = owner.post_attention
+
+  def post_attention(h, attended, residual=True):
+    for what, value in (('x', h), ('x_kv', h)):
+      note(what, value)
+    note('y', torch.einsum('ibnd,hnd->ibh', attended, owner.o))
+    return after(h, attended, residual)
+
+  owner.post_attention = post_attention

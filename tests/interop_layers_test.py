@@ -162,6 +162,31 @@ def test_a_weight_that_does_not_fit_is_named(weights, kind, message):
     interop.load_attention(LLAMA, 0, weights)
 
 
+def test_codegens_projection_has_four_parts_of_queries_values_and_keys():
+  config = {'model_type': 'codegen', 'n_embd': 48, 'n_head': 8, 'n_layer': 1, 'rotary_dim': 2}
+  weights = weights_of(config, 0)
+  loaded, (fused,) = (
+    interop.load_attention(config, 0, weights),
+    (x for name, x in weights.items() if 'qkv_proj' in name),
+  )
+  for head in range(8):
+    for i, name in enumerate(('query', 'value', 'key')):
+      first = 36 * (head // 2) + 12 * i + 6 * (head % 2)
+      rows = fused[first : first + 6]
+      np.testing.assert_array_equal(loaded[name]['kernel'][:, head], rows.T)
+
+
+def test_the_codes_of_a_conformer_have_sines_and_cosines_in_turn():
+  config = {'model_type': 'wav2vec2-conformer', 'hidden_size': 12, 'num_attention_heads': 2}
+  weights = weights_of(config, 0)
+  held = interop.load_attention(config, 0, weights)['scheme_params']
+  rows = weights['model.encoder.layers.0.self_attn.linear_pos.weight'].reshape(2, 6, 12)
+  np.testing.assert_array_equal(held['w_r'][:6], np.moveaxis(rows[..., 0::2], -1, 0))
+  np.testing.assert_array_equal(held['w_r'][6:], np.moveaxis(rows[..., 1::2], -1, 0))
+  u = weights['model.encoder.layers.0.self_attn.pos_bias_u']
+  np.testing.assert_array_equal(held['u'], u)
+
+
 @pytest.mark.parametrize(
   ('config', 'options', 'message'),
   [

@@ -332,7 +332,6 @@ def _expected(line, head_dim):
       "Only the 'sliding_attention' layers of exaone4",
     ),
     ({'model_type': 'esm'}, "ESM is known with position_embedding_type 'rotary', but got None"),
-    ({'model_type': 'roformer', 'rotary_value': True}, 'rotary_value must be False, because'),
     ({'model_type': 'pixtral', 'rope_theta': 1e4}, "pixtral is known with the rope type 'axial'"),
     # Versions of transformers differ about this default.
     ({'model_type': 'cohere'}, "no rope_theta, and that of 'cohere' is not known"),
@@ -377,7 +376,7 @@ EXAONE = {'model_type': 'exaone_moe', 'rope_theta': 1e6}
   ('config', 'message'),
   [
     (EXAONE, "layers of 'exaone_moe' do not turn queries and keys, .* whatever interleaved says"),
-    ({**EXAONE, 'model_type': 'mistral4'}, 'or scale them by their position'),
+    ({**EXAONE, 'model_type': 'mistral_large4_text'}, 'or scale them by their position'),
     (
       {'layer_types': ['sliding_attention', 'full_attention']},
       "'new' may differ, .* leave layer_typ",

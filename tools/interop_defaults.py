@@ -46,10 +46,12 @@ def defaults(kind: str, names: set[str]) -> dict[str, Any]:
   turns = any(field.name == 'rope_parameters' for field in fields)
   left_out = (*LEFT_OUT, 'position') if turns else LEFT_OUT
   apart = lambda name: any(word in name for word in left_out)
+  # The sizes of stages are tuples of integers, which a file has as lists.
+  plain = {name: list(v) if isinstance(v, tuple) else v for name, v in plain.items()}
   return {
     name: value
     for name, value in sorted(plain.items())
-    if isinstance(value, bool | int | float | str) and not apart(name)
+    if isinstance(value, bool | int | float | str | list) and not apart(name)
   }
 
 

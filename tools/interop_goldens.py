@@ -1,11 +1,13 @@
 """Writes tests/golden/interop_layers.npz: what attention layers of transformers answer.
 
-python -m tools.interop_goldens, where transformers and torch are installed
+python -m tools.interop_goldens, where transformers and torch are installed. With model types after
+it, only theirs are written anew.
 
 Weights are not stored: `tests.hugging_face.numbers` makes them from their names.
 """
 
 import json
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -13,7 +15,7 @@ import numpy as np
 from tests.hugging_face import CASES, model_of, recorded
 
 TARGET = Path(__file__).resolve().parent.parent / 'tests' / 'golden' / 'interop_layers.npz'
-# One layer for each way to read: fused layouts, norms, windows, NoPE, parts, tables.
+# One layer for each way to read: fused layouts, norms, windows, NoPE, parts, tables, gates.
 STORED: dict[str, list[tuple[str | None, int]]] = {
   'llama': [(None, 0)],
   'qwen3': [(None, 3)],
@@ -27,13 +29,29 @@ STORED: dict[str, list[tuple[str | None, int]]] = {
   'bert': [(None, 0)],
   't5': [('encoder', 1), ('decoder', 0), ('cross', 0)],
   'smollm3': [(None, 3)],
+  'qwen3_next': [(None, 3)],
+  'qwen3_5_text': [(None, 3)],
+  'hunyuan_v1_dense': [(None, 0)],
+  'mpnet': [(None, 1)],
+  'longt5': [('encoder', 1)],
+  'swin': [(None, 1)],
+  'swinv2': [(None, 1)],
+  'xlnet': [(None, 0)],
+  'wav2vec2-conformer': [(None, 0)],
+  'mistral4': [(None, 0)],
+  'codegen': [(None, 0)],
 }
 
 
-def main() -> None:
-  """Runs the small models, and stores the layers named above."""
+def main(kinds: list[str]) -> None:
+  """Runs the small models, and stores the layers named above; of these kinds, or of all."""
   arrays, layers = {}, {}
-  for kind, wanted in STORED.items():
+  if kinds:
+    with np.load(TARGET) as before:
+      arrays = {name: before[name] for name in before if name != 'layers'}
+      layers = json.loads(str(before['layers']))
+  for kind in kinds or STORED:
+    wanted = STORED[kind]
     model, config = model_of(kind, CASES[kind][0])
     for layer in recorded(kind, model, config):
       if (layer.part, layer.index) in wanted:
@@ -44,4 +62,4 @@ def main() -> None:
 
 
 if __name__ == '__main__':
-  main()
+  main(sys.argv[1:])

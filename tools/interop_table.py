@@ -1,9 +1,10 @@
 """Writes docs/checkpoints.md: which model types of transformers posjax reads.
 
-python tools/interop_table.py, where transformers is installed
+python -m tools.interop_table, where transformers is installed
 """
 
 import contextlib
+import inspect
 import io
 import json
 import logging
@@ -14,18 +15,25 @@ from typing import Any
 
 from posjax import interop
 from posjax.interop.families import FAMILIES
+from tests import by_hand
 
 TARGET = Path(__file__).resolve().parent.parent / 'docs' / 'checkpoints.md'
 HEAD = """# Checkpoints
 
 What `posjax.interop` reads of the model types of transformers {version}, each with the
-defaults of its class of configurations. Written by `python tools/interop_table.py`; a slow test
+defaults of its class of configurations. Written by `python -m tools.interop_table`; a slow test
 compares.
 
 - **layers**: `interop.layer` gives the settings of every layer, and `interop.load_attention` its
   weights. A test compares the layers of a small random model with those of transformers.
+- **in part**: the same for some layers, parts or values of a field, and the others are refused
+  with the sentence.
 - **positions**: `interop.from_hf` gives the scheme alone.
 - **refused**: with the sentence that says why.
+
+{lines}
+
+## Model types
 
 Model types without a field for positions, and those that only hold other models, are not listed. A
 checkpoint may set a field that is refused although its type is read, and the reverse.
@@ -33,6 +41,25 @@ checkpoint may set a field that is refused although its type is read, and the re
 | model type | read | refused with |
 | --- | --- | --- |
 """
+# Values of fields, of checkpoints that people have, which are refused where the default is read.
+REFUSED_VALUES: dict[str, dict[str, Any]] = {
+  'longt5': {'encoder_attention_type': 'transient-global'},
+  'wav2vec2-conformer': {'position_embeddings_type': 'rotary'},
+}
+# What a configuration does not say.
+IN_PART = {
+  'xlnet': 'One stream of attention, between tokens of one text: the second stream and the bias of '
+  'two texts (token types) are not read',
+}
+LINES = """## Lines of user code
+
+What it takes to make the attention of one layer and to load its weights: with
+`interop.from_hf` and by hand, and with `interop.layer` and `interop.load_attention`. Both are in
+[tests/by_hand.py](../tests/by_hand.py), whose lines are counted; a test holds their results against
+one another.
+
+| model | by hand | in three lines |
+| --- | --- | --- |"""
 _DEPTHS = ('num_hidden_layers', 'n_layer', 'num_layers', 'n_layers', 'encoder_layers')
 _WORDS = ('rope', 'rotary', 'position', 'alibi', 'relative_attention')
 
@@ -56,12 +83,12 @@ def has_positions(config: dict[str, Any]) -> bool:
 
 def row(kind: str, config: dict[str, Any]) -> str:
   """A line of the table."""
-  try:
-    layers(kind, config)
-  except ValueError as error:
-    refused = str(error)
-  else:
-    return f'| `{kind}` | layers | |'
+  refusals = layers(kind, config)
+  if None in refusals:
+    refusals += layers(kind, {**config, **REFUSED_VALUES.get(kind, {})})
+    sentence = next((each for each in refusals if each is not None), IN_PART.get(kind))
+    return f'| `{kind}` | in part | {told(sentence)} |' if sentence else f'| `{kind}` | layers | |'
+  refused = refusals[0] or ''
   with contextlib.suppress(ValueError):
     interop.from_hf(config, layer=0, length=1)
     refused = '' if kind not in FAMILIES else refused
@@ -80,14 +107,37 @@ def told(sentence: str) -> str:
   return sentence.replace('|', '\\|').removesuffix('.')
 
 
-def layers(kind: str, config: dict[str, Any]) -> None:
-  """Reads every layer of a model, or raises ValueError."""
-  found = FAMILIES.get(kind)
-  parts = list(found) if isinstance(found, dict) else [None]
+def layers(kind: str, config: dict[str, Any]) -> list[str | None]:
+  """What reading each layer of a model is refused with; None where it is read."""
+  family = FAMILIES.get(kind)
+  parts = list(family) if isinstance(family, dict) else [None]
   depth = next((config[name] for name in _DEPTHS if isinstance(config.get(name), int)), 1)
+  depth = sum(config['depths']) if kind in FAMILIES and 'depths' in config else depth
+  found = []
   for part in parts:
     for index in range(min(depth, 48)):
-      interop.layer(config, index, part=part, length=1)
+      try:
+        interop.layer(config, index, part=part, length=1)
+      except ValueError as error:
+        found.append(str(error))
+      else:
+        found.append(None)
+  return found
+
+
+def lines_of(function: Any) -> int:
+  """The lines of a function's body, its last one included, without empty ones and comments."""
+  lines = inspect.getsource(function).splitlines()[1:]
+  return sum(bool(line.strip()) and not line.strip().startswith('#') for line in lines)
+
+
+def lines_table() -> str:
+  """How many lines a user writes for one layer, by hand and in three lines."""
+  rows = [
+    f'| {name} | {lines_of(function)} | {lines_of(by_hand.in_three_lines)} |'
+    for function, (name, _, _) in by_hand.MODELS.items()
+  ]
+  return '\n'.join((LINES, *rows))
 
 
 def text() -> str:
@@ -98,7 +148,7 @@ def text() -> str:
   logging.disable(logging.WARNING)
   with contextlib.redirect_stderr(io.StringIO()):
     rows = [row(kind, config) for kind, config in configurations() if has_positions(config)]
-  return HEAD.format(version=transformers.__version__) + '\n'.join(rows) + '\n'
+  return HEAD.format(version=transformers.__version__, lines=lines_table()) + '\n'.join(rows) + '\n'
 
 
 if __name__ == '__main__':

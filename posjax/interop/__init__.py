@@ -4,13 +4,15 @@ Configurations are read as plain dicts; transformers is not needed. Numbers that
 leaves out have the defaults of transformers, where these are known here. What is not known is
 refused by its name.
 
-- `from_hf` returns the scheme of a model; `rope` and `layers` serve it, and `positions` has the
-  schemes that are not rotary.
+- `from_hf` returns the scheme of a model; `rope`, `layouts`, `turned_norm` and `layers` serve it,
+  and `positions` has the schemes that are not rotary.
 - `layer` (in `settings`) returns all that a layer's attention does beside its scheme, as the
   arguments of `posjax.nnx.Attention` and `posjax.linen.Attention`; `families` is the table that it
-  reads, and `defaults` has what transformers takes where a configuration says nothing.
-- `load_attention` (in `checkpoint`) returns the weights of a layer, as those layers hold them.
-  `latent` serves both for DeepSeek's attention.
+  reads, `family` its records, and `defaults` has what transformers takes where a configuration
+  says nothing.
+- `load_attention` (in `checkpoint`) returns the weights of a layer, as those layers hold them, and
+  `load_positions` the table that a model adds to its embeddings (`embeddings`). `latent` serves
+  both for DeepSeek's attention, `stages` for Swin's, and `tables` has what schemes learn.
 - `kernel`, `weight` and `relative_keys` (in `weights`) convert single weights. `rope.to_split` and
   `rope.to_interleaved` of `posjax.schemes`, applied to a kernel, change which dimensions form a
   pair.
@@ -29,6 +31,7 @@ and DeepSeek scales it by more than 1/sqrt(D): `layer` says so.
 from posjax.arguments import Size, Whole, read
 from posjax.interop import positions
 from posjax.interop.checkpoint import load_attention as load_attention
+from posjax.interop.checkpoint import load_positions as load_positions
 from posjax.interop.fields import Config, read_config
 from posjax.interop.settings import Settings as Settings
 from posjax.interop.settings import layer as layer
@@ -56,13 +59,14 @@ def from_hf(
       index.
     length: the length of the longest text, in tokens, for dynamic NTK and LongRoPE, which depend on
       it.
-    bidirectional: for T5, whose encoder and decoder share one configuration: True for the encoder.
+    bidirectional: for T5 and Whisper, whose encoder and decoder share one configuration: True for
+      the encoder.
     interleaved: whether pairs of dimensions are neighbours, for a model_type that is not known
       here. The configuration must then have the base, and the share of each head that is rotated.
 
   Returns:
-    A scheme. If it has parameters, fill them from the checkpoint: a learned table with the last
-    `max_length` rows of the checkpoint's; T5's table with T5's; relative keys by `relative_keys`;
+    A scheme. If it has parameters, fill them from the checkpoint: a learned table by
+    `load_positions`; T5's table with T5's; relative keys by `relative_keys`;
     DeBERTa's table with `rel_embeddings`, and `w_k`, `w_q` and `b_q` of each layer with its
     pos_key_proj and pos_query_proj (or with its key_proj and query_proj for share_att_key).
 

@@ -4,20 +4,21 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
 from posjax.arguments import read, shown
 from posjax.interop import latent
-from posjax.interop.families import Family, Names
-from posjax.interop.fields import Config, Fields
+from posjax.interop.embeddings import EMBEDDED, of_part
+from posjax.interop.families import FAMILIES
+from posjax.interop.family import Family, Names
+from posjax.interop.fields import Config, Fields, read_config
 from posjax.interop.settings import Settings, layer, of_family
+from posjax.interop.tables import Shape, Tables
 from posjax.interop.weights import kernel
-from posjax.scheme import Dims, declares
+from posjax.scheme import Dims
 
-Shape = tuple[int, ...]
 _FLOATS = ('float16', 'bfloat16', 'float32', 'float64')
 
 
@@ -63,26 +64,21 @@ def load_attention(
   fields, family = of_family(config, index, part)
   told = layer(config, index, part=part, length=1)
   prefix = read(prefix, str | None, 'prefix')
-  if not hasattr(weights, 'keys'):
-    raise TypeError(f'Weights must be a mapping of names to arrays, but got {shown(weights)}.')
-  names, keys = family.names, list(weights.keys())
-  block = _block(names, keys, index, prefix)
-  fused = bool(names.fused) and f'{block}{names.query}.weight' not in keys
-  shapes = _all_shapes(family, told, block, index, fused)
-  table = _table_name(family, block, index)
+  names, keys = family.names, _names_of(weights)
+  own = f'{family.block(fields, index)}.'
+  block = _block(names, keys, own, prefix)
+  fused = bool(names.fused) and f'{block}{names.weight(names.query)}' not in keys
+  projected = _of_block(family, told, block, fused)
+  tables = _tables(family, told)
+  shapes = projected | tables.shapes(own, block)
   _check_names(shapes, keys, block, names)
   arrays = {name: _array(weights, name, shape) for name, shape in shapes.items()}
-  found = {name.removeprefix(block): array for name, array in arrays.items() if name != table}
-  loaded = _assembled(found, family, told, fields)
-  if family.table is not None and table:
-    held = 'scheme_params' if family.table.layer is None else 'model_params'
-    loaded[held] = {family.table.parameter: arrays[table]}
-  return loaded
+  found = {name.removeprefix(block): arrays[name] for name in projected}
+  return _assembled(found, family, told, fields) | tables.assembled(own, block, arrays)
 
 
-def _block(names: Names, keys: list[str], index: int, prefix: str | None) -> str:
-  """The path before the names of the attention's weights, with its last dot."""
-  block = f'{names.block.format(index)}.'
+def _block(names: Names, keys: list[str], block: str, prefix: str | None) -> str:
+  """The path before the names of the attention's weights, with what stands before its `block`."""
   if prefix is not None:
     return prefix + block
   pattern = re.compile(rf'((?:.*\.)?){re.escape(block)}')
@@ -92,9 +88,79 @@ def _block(names: Names, keys: list[str], index: int, prefix: str | None) -> str
   if found:
     return found[0] + block
   first = names.fused or names.query
-  if f'{first}.weight' in keys:
+  if names.weight(first) in keys:
     return ''
   raise ValueError(f'The checkpoint has no weights whose names contain {block}, but {shown(keys)}.')
+
+
+def load_positions(
+  config: Config, weights: Any, *, part: str | None = None, prefix: str | None = None
+) -> dict[str, Array]:
+  """The parameters of the positions that a model adds to its embeddings.
+
+  They are those of `from_hf(config)`, or, where that is a chain, of its member with an `embed`.
+
+  Args:
+    config: see `layer`.
+    weights: see `load_attention`.
+    part: 'encoder' or 'decoder' for models that have these parts, None for others.
+    prefix: what stands before the name of the table, where the checkpoint has several of that name.
+
+  Returns:
+    The table of `learned`, without the rows that no token has; nothing for sinusoids.
+
+  Raises:
+    ValueError: if the model adds no positions that are known, or the table is missing or has
+      another shape.
+    TypeError: if the weights are no mapping, or the table is no array of floats.
+
+  Example:
+    >>> config = {'model_type': 'opt', 'max_position_embeddings': 3}
+    >>> weights = {'model.decoder.embed_positions.weight': np.ones((5, 8), np.float32)}
+    >>> load_positions(config, weights)['table'].shape
+    (3, 8)
+  """
+  fields = read_config(config)
+  kind = fields.get('model_type', str) or ''
+  part, prefix = read(part, str | None, 'part'), read(prefix, str | None, 'prefix')
+  if kind not in EMBEDDED:
+    raise ValueError(f'The positions of the embeddings of {kind!r} are not known.')
+  parts = tuple(FAMILIES[kind]) if isinstance(FAMILIES.get(kind), dict) else (None,)
+  if part not in parts or part == 'cross':
+    parts = [each for each in parts if each != 'cross']
+    raise ValueError(f'part must be one of {parts} for {kind}, but got {shown(part)}.')
+  told = of_part(fields, encoder=part == 'encoder')
+  if told.sinusoids is not None:
+    return {}
+  name = _named(told.name.format(part), _names_of(weights), prefix)
+  table = _array(weights, name, None)
+  table = table.reshape(table.shape[-2:])  # ViT's has an axis of one row of images
+  rows, unused = told.rows(fields), told.unused(fields)
+  if table.shape[0] != rows + unused:
+    raise ValueError(
+      f'The weight {name} must have {rows + unused} rows, as the configuration says, but got shape '
+      f'{table.shape}.'
+    )
+  return {'table': table[unused:]}
+
+
+def _names_of(weights: Any) -> list[str]:
+  if not hasattr(weights, 'keys'):
+    raise TypeError(f'Weights must be a mapping of names to arrays, but got {shown(weights)}.')
+  return list(weights.keys())
+
+
+def _named(name: str, keys: list[str], prefix: str | None) -> str:
+  """The full name of a weight."""
+  if prefix is not None:
+    found = [prefix + name] if prefix + name in keys else []
+  else:
+    found = [key for key in keys if key == name or key.endswith(f'.{name}')]
+  if len(found) > 1:
+    raise ValueError(f'The checkpoint has {name} after several prefixes: give prefix, for {found}.')
+  if not found:
+    raise ValueError(f'The checkpoint must have {prefix or ""}{name}, but has none of that name.')
+  return found[0]
 
 
 def shapes_of(
@@ -107,21 +173,23 @@ def shapes_of(
     >>> shapes_of(config, 0, prefix='')['h.0.attn.c_attn.weight']
     (8, 24)
   """
-  _, family = of_family(config, index, part)
-  told, block = layer(config, index, part=part, length=1), family.names.block.format(index)
-  return _all_shapes(family, told, f'{prefix}{block}.', index, bool(family.names.fused))
+  fields, family = of_family(config, index, part)
+  told, own = layer(config, index, part=part, length=1), f'{family.block(fields, index)}.'
+  block = f'{prefix}{own}'
+  projected = _of_block(family, told, block, bool(family.names.fused))
+  return projected | _tables(family, told).shapes(own, block)
 
 
-def _all_shapes(
-  family: Family, told: Settings, block: str, index: int, fused: bool
-) -> dict[str, Shape]:
-  """The shapes of all that is read, by the full names."""
-  shapes = {
-    f'{block}{name}': shape
-    for name, shape in _shapes(family.names, told, fused, family.weightless).items()
-  }
-  table = _table_name(family, block, index)
-  return shapes | ({table: _table_shape(told, family)} if table else {})
+def _tables(family: Family, told: Settings) -> Tables:
+  """The scheme's parameters among the weights."""
+  dims = Dims(told.width, told.num_heads, told.head_dim, told.num_kv_heads)
+  return Tables(told.scheme, dims, family.tables)
+
+
+def _of_block(family: Family, told: Settings, block: str, fused: bool) -> dict[str, Shape]:
+  """The shapes of what is read but the scheme's parameters, by the full names."""
+  found = _shapes(family.names, told, fused, family.weightless)
+  return {f'{block}{name}': shape for name, shape in found.items()}
 
 
 def _shapes(names: Names, told: Settings, fused: bool, weightless: bool) -> dict[str, Shape]:
@@ -132,7 +200,7 @@ def _shapes(names: Names, told: Settings, fused: bool, weightless: bool) -> dict
     out |= {f'{names.out}.bias': (width,)} if told.out_bias else {}
     return latent.shapes(told) | out
   narrow = told.num_kv_heads * told.head_dim
-  rows = {names.query: wide, names.key: narrow, names.value: narrow}
+  rows = {names.query: (1 + told.gated) * wide, names.key: narrow, names.value: narrow}
   if fused:
     rows = {names.fused: wide + 2 * narrow}
   maps: dict[str, tuple[Shape, bool | None]] = {
@@ -141,9 +209,12 @@ def _shapes(names: Names, told: Settings, fused: bool, weightless: bool) -> dict
   maps[names.out] = (width, wide), told.out_bias
   shapes: dict[str, Shape] = {}
   for name, (shape, has_bias) in maps.items():
-    shapes[f'{name}.weight'] = shape[::-1] if names.transposed else shape
+    shapes[names.weight(name)] = shape[::-1] if names.transposed else shape
     if has_bias and name != names.no_bias:
       shapes[f'{name}.bias'] = shape[:1]
+  if names.bare:
+    by_head = (width, told.num_heads, told.head_dim)
+    shapes = dict.fromkeys((names.query, names.key, names.value, names.out), by_head)
   if told.sinks:
     shapes[names.sinks] = (told.num_heads,)
   return shapes | _norm_shapes(names, told, weightless)
@@ -164,25 +235,6 @@ def _norm_shapes(names: Names, told: Settings, weightless: bool) -> dict[str, Sh
   return shapes
 
 
-def _table_name(family: Family, block: str, index: int) -> str | None:
-  """The full name of the scheme's table; that of another layer may be beside it."""
-  table = family.table
-  if table is None:
-    return None
-  if table.layer is None:
-    return f'{block}{table.name}'
-  own, other = (f'{family.names.block.format(i)}.' for i in (index, table.layer))
-  return f'{block.removesuffix(own)}{other}{table.name}' if block else table.name
-
-
-def _table_shape(told: Settings, family: Family) -> Shape:
-  """The shape of the scheme's table: that which the scheme would make."""
-  init = told.scheme.init_model if declares(told.scheme, 'init_model') else told.scheme.init
-  dims = Dims(told.width, told.num_heads, told.head_dim, told.num_kv_heads)
-  made: Any = jax.eval_shape(lambda: init(jax.random.key(0), dims))
-  return made[family.table.parameter].shape if family.table else ()
-
-
 def _check_names(shapes: dict[str, Shape], keys: list[str], block: str, names: Names) -> None:
   """Raises ValueError if a weight is missing, or the block has one that is not known."""
   missing = sorted(set(shapes) - set(keys))
@@ -199,8 +251,8 @@ def _check_names(shapes: dict[str, Shape], keys: list[str], block: str, names: N
     )
 
 
-def _array(weights: Any, name: str, shape: Shape) -> Array:
-  """One weight as an array of JAX."""
+def _array(weights: Any, name: str, shape: Shape | None) -> Array:
+  """One weight as an array of JAX, of a shape that is known or not."""
   value = weights.get_tensor(name) if hasattr(weights, 'get_tensor') else weights[name]
   if hasattr(value, 'get_shape'):  # a slice of safetensors
     value = value[:]
@@ -210,7 +262,7 @@ def _array(weights: Any, name: str, shape: Shape) -> Array:
   dtype = str(value.dtype) if dtype is None else dtype
   if dtype not in _FLOATS:
     raise TypeError(f'The weight {name} must be an array of floats, but got {dtype}.')
-  if tuple(value.shape) != shape:
+  if shape is not None and tuple(value.shape) != shape:
     raise ValueError(f'The weight {name} must have shape {shape}, but got {tuple(value.shape)}.')
   if dtype == 'float64' and jnp.result_type(float) != jnp.float64:
     raise TypeError(
@@ -233,6 +285,8 @@ def _assembled(
   names, heads, kv_heads = family.names, told.num_heads, told.num_kv_heads
   counts = {} if told.latent else {'query': heads, 'key': kv_heads, 'value': kv_heads}
   loaded: dict[str, Any] = {name: {} for name in (*counts, 'out')}
+  if told.gated:
+    counts['gate'], loaded['gate'] = heads, {}
   for theirs, ours in (('weight', 'kernel'), ('bias', 'bias')):
     for name, array in _rows(found, names, told, names.grouped(fields), theirs).items():
       if name in counts:
@@ -254,29 +308,47 @@ def _rows(
 ) -> dict[str, Array]:
   """The weights [outputs, inputs] of the four projections, or those of their biases there are."""
   own = {each: getattr(names, each) for each in ('query', 'key', 'value', 'out', 'fused')}
-  rows = {each: found.get(f'{name}.{theirs}') for each, name in own.items()}
-  there = {each: array for each, array in rows.items() if array is not None}
+  if names.bare:
+    there = _of_bare(found, own) if theirs == 'weight' else {}
+  else:
+    rows = {each: found.get(f'{name}.{theirs}') for each, name in own.items()}
+    there = {each: array for each, array in rows.items() if array is not None}
   if names.transposed:
     there = {each: array.T for each, array in there.items()}
+  if told.gated and 'query' in there:
+    both = there['query'].reshape(told.num_heads, 2, told.head_dim, -1)
+    rest = there['query'].shape[1:]
+    there['query'], there['gate'] = (both[:, i].reshape(-1, *rest) for i in range(2))
   fused = there.pop('fused', None)
   if fused is None:
     return there
-  return there | _taken_apart(fused, told.num_heads, told.num_kv_heads, told.head_dim, grouped)
+  apart = _groups(fused, told) if grouped else _shards(fused, told, names)
+  return there | apart
 
 
-def _taken_apart(
-  fused: Array, heads: int, kv_heads: int, head_dim: int, grouped: bool
-) -> dict[str, Array]:
-  """The rows of queries, keys and values, of a projection that makes all three."""
-  if grouped:
-    each = heads // kv_heads
-    split = fused.reshape(kv_heads, each + 2, head_dim, *fused.shape[1:])
-    parts = split[:, :each], split[:, each], split[:, each + 1]
-    parts = [part.reshape(-1, *fused.shape[1:]) for part in parts]
-  else:
-    ends = heads * head_dim, (heads + kv_heads) * head_dim
-    parts = jnp.split(fused, ends)
-  return dict(zip(('query', 'key', 'value'), parts, strict=True))
+def _of_bare(found: Mapping[str, Array], own: dict[str, str]) -> dict[str, Array]:
+  """The rows of weights [M, H, D]."""
+  flat = lambda name: found[name].reshape(found[name].shape[0], -1)
+  rows = {each: flat(own[each]).T for each in ('query', 'key', 'value')}
+  return rows | {'out': flat(own['out'])}
+
+
+def _groups(fused: Array, told: Settings) -> dict[str, Array]:
+  """The rows of a projection that has, for each key head, its queries, its key and its value."""
+  each, rest = told.num_heads // told.num_kv_heads, fused.shape[1:]
+  split = fused.reshape(told.num_kv_heads, each + 2, told.head_dim, *rest)
+  parts = {'query': split[:, :each], 'key': split[:, each], 'value': split[:, each + 1]}
+  return {name: part.reshape(-1, *rest) for name, part in parts.items()}
+
+
+def _shards(fused: Array, told: Settings, names: Names) -> dict[str, Array]:
+  """The rows of a projection that has one kind after the other, perhaps in several parts."""
+  counts, rest = dict.fromkeys(('key', 'value'), told.num_kv_heads), fused.shape[1:]
+  counts['query'] = told.num_heads
+  rows = [counts[name] * told.head_dim // names.shards for name in names.order]
+  parts = jnp.split(fused.reshape(names.shards, -1, *rest), np.cumsum(rows)[:-1], axis=1)
+  pairs = zip(names.order, parts, strict=True)
+  return {name: part.reshape(-1, *rest) for name, part in pairs}
 
 
 def _norms(found: Mapping[str, Array], family: Family, told: Settings) -> dict[str, Any]:

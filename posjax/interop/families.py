@@ -1,146 +1,24 @@
-"""How each family of models attends: the names of its weights, and what its layers do.
+"""How each family of models attends: the names of its weights, and what its layers do."""
 
-A family is one record. Transformers decides most of it in code, and only the rest is in the
-configuration: what a configuration decides is a function of its fields and of the layer's index.
-"""
+from typing import Any
 
-from collections.abc import Callable
-from typing import Any, NamedTuple
-
-from posjax.interop import latent
+from posjax.interop import latent, stages, tables
+from posjax.interop.family import (
+  Family,
+  Names,
+  Reader,
+  always,
+  everywhere,
+  flag,
+  heads_norm,
+  off,
+  positive,
+  where_sliding,
+)
 from posjax.interop.fields import Fields
 from posjax.interop.layers import turns, type_of
+from posjax.interop.tables import Table
 from posjax.layers.projections import Norm
-
-Reader = Callable[[Fields, int], Any]  # the fields, and the index of the layer
-
-
-class Names(NamedTuple):
-  """The names of the weights of a layer's attention, and how they lie in fused ones.
-
-  Attributes:
-    block: where the attention of layer {} lies, after any prefix.
-    query: the projection of the queries; so are `key`, `value` and `out`.
-    key: see `query`.
-    value: see `query`.
-    out: see `query`.
-    fused: one projection in the place of the three; '' if there is none.
-    grouped: whether a fused projection has, for each key head, its queries, its key and its value.
-      If not, it has all queries, all keys and all values.
-    transposed: whether weights are [inputs, outputs], as in GPT-2.
-    no_bias: the projection that has no bias where the others have one; '' if there is none.
-    query_norm: the norm of the queries, where the layer has one.
-    key_norm: the norm of the keys.
-    sinks: the sinks, where the layer has some.
-    beside: names in the block that are no weights of attention: buffers, and what comes after it.
-  """
-
-  block: str = 'layers.{}.self_attn'
-  query: str = 'q_proj'
-  key: str = 'k_proj'
-  value: str = 'v_proj'
-  out: str = 'o_proj'
-  fused: str = ''
-  grouped: Callable[[Fields], bool] = lambda fields: False
-  transposed: bool = False
-  no_bias: str = ''
-  query_norm: str = 'q_norm'
-  key_norm: str = 'k_norm'
-  sinks: str = 'sinks'
-  beside: tuple[str, ...] = ('rotary_emb.inv_freq',)
-
-
-def never(fields: Fields, layer: int) -> Any:
-  """None, for what a family does not have."""
-  return None
-
-
-class Family(NamedTuple):
-  """A family: how its layers attend.
-
-  Attributes:
-    names: of the weights.
-    bias: whether queries, keys and values have biases.
-    out_bias: whether the output has one; None: as the others.
-    causal: whether a token sees only what is not after it.
-    window: the window of a layer, as `posjax.attend` has it, or None.
-    scale: the factor of q . k, or None for 1/sqrt(D).
-    logit_cap: the cap of the logits, or None.
-    sinks: whether each head has a sink.
-    norm: the norm of queries and keys, or None.
-    added: what the weights of the norms lack, 1 in Gemma.
-    weightless: whether the norms have no weights. Whether they come before RoPE or after it is then
-      the same.
-    embedded: whether positions are added to the embeddings, so that the layers know none.
-    latent: the narrow vectors of which keys and values are made, or None.
-    heads: the field that has the number of heads, where it is not a usual one.
-    kv_heads: the number of key heads, where num_key_value_heads does not say it.
-    chunk: tokens of one chunk, where tokens see no other chunk than their own.
-    known: for fields that change attention in a way that is not read, the values that do not.
-    table: the place of a table that the scheme needs, such as T5's, in which layer's block; None
-      for the layer itself.
-  """
-
-  names: Names = Names()
-  bias: Reader = never
-  out_bias: Reader = never
-  causal: Reader = lambda fields, layer: True
-  window: Reader = never
-  scale: Reader = never
-  logit_cap: Reader = never
-  sinks: bool = False
-  norm: Reader = never
-  added: float = 0.0
-  weightless: bool = False
-  embedded: bool = False
-  latent: Reader = never
-  heads: str = ''
-  kv_heads: Reader = never
-  chunk: Reader = never
-  known: tuple[tuple[str, tuple[Any, ...]], ...] = ()
-  table: 'Table | None' = None
-
-
-class Table(NamedTuple):
-  """A table of the scheme among the weights.
-
-  Attributes:
-    parameter: its name in the scheme.
-    name: its name in the block.
-    layer: the layer whose block has it for all layers; None if each layer has its own.
-  """
-
-  parameter: str
-  name: str
-  layer: int | None = None
-
-
-# Readers. Each returns one.
-
-
-def always(value: Any) -> Reader:
-  """The same for all layers."""
-  return lambda fields, layer: value
-
-
-def flag(name: str) -> Reader:
-  """A field that is true or false; null is false."""
-  return lambda fields, layer: bool(fields.get(name, bool))
-
-
-def positive(name: str) -> Reader:
-  """A field that is a positive number or null."""
-  return lambda fields, layer: fields.positive(name)
-
-
-def everywhere(fields: Fields, layer: int) -> int | None:
-  """The sliding window, in all layers."""
-  return fields.size('sliding_window')
-
-
-def where_sliding(fields: Fields, layer: int) -> int | None:
-  """The sliding window, in the layers whose type has one."""
-  return everywhere(fields, layer) if type_of(fields, layer) == 'sliding_attention' else None
 
 
 def _both_sides(fields: Fields, layer: int) -> int | None:
@@ -159,32 +37,6 @@ def _gemma3_window(fields: Fields, layer: int) -> int | None:
 
 def _inverse_root(name: str) -> Reader:
   return lambda fields, layer: fields.needed(name, fields.positive) ** -0.5
-
-
-def heads_norm(
-  epsilon: str,
-  kind: Any = 'rms',
-  heads: Any = 'alike',
-  *,
-  use_bias: bool = False,
-  only: str | None = None,
-) -> Reader:
-  """A norm of queries and keys, if the field `only` says so; `epsilon` is a field's name."""
-
-  def read(fields: Fields, layer: int) -> Norm | None:
-    if only is not None and not fields.get(only, bool):
-      return None
-    return Norm(kind, fields.needed(epsilon, fields.positive), heads, use_bias)
-
-  return read
-
-
-_NO = (None, False, 0)  # values of a switch that is off
-
-
-def off(*names: str) -> tuple[tuple[str, tuple[Any, ...]], ...]:
-  """Switches that must be off, because what they switch on is not read."""
-  return tuple((name, _NO) for name in names)
 
 
 def _falcon_kv_heads(fields: Fields, layer: int) -> int | None:
@@ -234,18 +86,24 @@ def _t5(stack: str, sub: str) -> Names:
   return Names(f'{stack}.block.{{}}.layer.{sub}', 'q', 'k', 'v', 'o')
 
 
-_T5_TABLE = Table('table', 'relative_attention_bias.weight', 0)
+_T5_TABLE = 'relative_attention_bias.weight'
 _ENCODER = always(False)
 _UNSCALED = always(1.0)
 
 
-def _t5_parts(table: Table) -> dict[str, Family]:
-  common = Family(scale=_UNSCALED)
-  own = common._replace(table=table)
+def _t5_parts(attention: str = 'SelfAttention', *, shared: bool = True) -> dict[str, Family]:
+  """T5's parts; `attention` is what the encoder calls its own."""
+
+  def part(stack: str, sub: str, **options: Any) -> Family:
+    names = _t5(stack, sub)
+    first = names.block.format(0) if shared else ''
+    return Family(names, scale=_UNSCALED, tables=(Table('table', _T5_TABLE, first),), **options)
+
+  cross = part('decoder', '1.EncDecAttention', causal=_ENCODER)._replace(tables=())
   return {
-    'encoder': own._replace(names=_t5('encoder', '0.SelfAttention'), causal=_ENCODER),
-    'decoder': own._replace(names=_t5('decoder', '0.SelfAttention')),
-    'cross': common._replace(names=_t5('decoder', '1.EncDecAttention'), causal=_ENCODER),
+    'encoder': part('encoder', f'0.{attention}', causal=_ENCODER),
+    'decoder': part('decoder', '0.SelfAttention'),
+    'cross': cross,
   }
 
 
@@ -285,6 +143,57 @@ _BIGCODE = Names(
 )
 _GPT_NEO = Names('h.{}.attn.attention', out='out_proj', beside=('bias', 'masked_bias'))
 _VIT = Names('layers.{}.attention')
+_HUNYUAN = Family(  # its norms come after RoPE, so that they are members of the scheme
+  bias=flag('attention_bias'),
+  tables=(
+    Table('1.query', 'query_layernorm.weight'),
+    Table('1.key', 'key_layernorm.weight'),
+  ),
+)
+_QWEN3_NEXT = Family(
+  **{'bias': flag('attention_bias'), 'norm': heads_norm('rms_norm_eps'), 'added': 1.0},
+  gated=True,
+)
+_MPNET = Names('encoder.layer.{}.attention.attn', 'q', 'k', 'v', 'o')
+_MPNET_TABLE = Table('table', 'relative_attention_bias.weight', 'encoder')
+_CODEGEN = Names(
+  **{'block': 'h.{}.attn', 'out': 'out_proj', 'fused': 'qkv_proj', 'shards': 4},
+  order=('query', 'value', 'key'),
+  beside=('bias', 'causal_mask', 'embed_positions'),
+)
+_XLNET = Names(
+  *('layer.{}.rel_attn', 'q', 'k', 'v', 'o'), bare=True, beside=('layer_norm', 'r_s_bias', 'seg_em')
+)
+_CONFORMER = Names(
+  'encoder.layers.{}.self_attn', *('linear_q', 'linear_k', 'linear_v', 'linear_out')
+)
+_SWIN = Names('encoder.layers.{}.blocks.{}.attention', beside=('relative_position_index',))
+_SWIN_TABLE = Table(
+  'table', 'relative_position_bias.relative_position_bias_table', form=tables.FLAT
+)
+_SWINV2 = Names(
+  'encoder.layers.{}.blocks.{}.attention',
+  *('self.query', 'self.key', 'self.value', 'output.dense'),
+  no_bias='self.key',
+  beside=('self.relative_coords_table', 'self.relative_position_index'),
+)
+_SWINV2_MLP = 'self.continuous_position_bias_mlp'
+_SWINV2_TABLES = (
+  Table('0.log_strength', 'self.logit_scale', form=tables.COLUMN),
+  Table('1.kernel', f'{_SWINV2_MLP}.0.weight', form=tables.TRANSPOSED),
+  Table('1.offset', f'{_SWINV2_MLP}.0.bias'),
+  Table('1.out_kernel', f'{_SWINV2_MLP}.2.weight', form=tables.TRANSPOSED),
+)
+_SWIN_LIKE = Family(
+  _SWIN,
+  **{'bias': flag('qkv_bias'), 'out_bias': _YES, 'causal': _ENCODER},
+  **{'place': stages.place, 'sizes': stages.sizes, 'known': off('use_absolute_embeddings')},
+)
+_CONFORMER_TABLES = (
+  Table('u', 'pos_bias_u'),
+  Table('v', 'pos_bias_v'),
+  Table('w_r', 'linear_pos.weight', form=tables.OF_CODES),
+)
 
 
 def _llama4_norm(fields: Fields, layer: int) -> Norm | None:
@@ -312,6 +221,18 @@ def _gpt_neo_window(fields: Fields, layer: int) -> int | None:
       f'The configuration needs attention_types of every layer, but got {len(told)} of them.'
     )
   return fields.needed('window_size', fields.size) if told[layer] == 'local' else None
+
+
+def _longt5_parts() -> dict[str, Family]:
+  """The encoder sees as far as `local_radius` on both sides of a token, in blocks or not."""
+  parts = _t5_parts('LocalSelfAttention')
+  window: Reader = lambda fields, layer: fields.needed('local_radius', fields.size) + 1
+  local = (('encoder_attention_type', ('local',)),)
+  return {**parts, 'encoder': parts['encoder']._replace(window=window, known=local)}
+
+
+def _xlnet_causal(fields: Fields, layer: int) -> bool:
+  return fields.get('attn_type', str, 'bi') == 'uni'
 
 
 def _bart_parts(no_bias: str = '') -> dict[str, Family]:
@@ -353,8 +274,10 @@ FAMILIES: dict[str, Family | dict[str, Family]] = {
   'gpt_oss': Family(bias=_BIASED, window=where_sliding, sinks=True),
   'modernbert': Family(_MODERNBERT, bias=_BIASED, causal=_ENCODER, window=_both_sides),
   **dict.fromkeys(('bert', 'roberta', 'electra', 'camembert', 'xlm-roberta'), _BERT_LIKE),
-  **dict.fromkeys(('t5', 'mt5', 'switch_transformers'), _t5_parts(_T5_TABLE)),
-  'umt5': _t5_parts(_T5_TABLE._replace(layer=None)),
+  **dict.fromkeys(('t5', 'mt5', 'switch_transformers'), _t5_parts()),
+  'umt5': _t5_parts(shared=False),
+  'longt5': _longt5_parts(),
+  'mpnet': Family(_MPNET, bias=_YES, causal=_ENCODER, tables=(_MPNET_TABLE,)),
   'cohere': _PLAIN._replace(
     norm=heads_norm('layer_norm_eps', 'layer', 'apart', only='use_qk_norm')
   ),
@@ -396,6 +319,11 @@ FAMILIES: dict[str, Family | dict[str, Family]] = {
     latent=latent.read_latent,
     scale=latent.scale,
   ),
+  'mistral4': _PLAIN._replace(
+    names=Names(query='q_a_proj', key='kv_a_proj_with_mqa'),
+    latent=latent.read_latent,
+    scale=latent.scale,
+  ),
   'persimmon': Family(_PERSIMMON, bias=_YES, norm=_PHI_NORM),
   'phi': Family(_PHI, bias=_YES, norm=_PHI_NORM),
   'ernie4_5': Family(bias=flag('use_bias')),
@@ -406,7 +334,7 @@ FAMILIES: dict[str, Family | dict[str, Family]] = {
     names=_BERT._replace(beside=('LayerNorm', 'self.rotary_embeddings.inv_freq')),
     known=(*_BERT_LIKE.known, ('position_embedding_type', ('rotary',))),
   ),
-  'roformer': _BERT_LIKE._replace(known=(*_BERT_LIKE.known, *off('rotary_value'))),
+  'roformer': _BERT_LIKE,
   'albert': Family(_ALBERT, bias=_YES, causal=_ENCODER),
   'distilbert': Family(_DISTILBERT, bias=_YES, causal=_ENCODER, embedded=True),
   'gpt_bigcode': Family(_BIGCODE, bias=_YES, scale=_gpt2_scale, kv_heads=_bigcode_kv_heads),
@@ -420,4 +348,15 @@ FAMILIES: dict[str, Family | dict[str, Family]] = {
     _bart_parts(),
   ),
   'whisper': _bart_parts(no_bias='k_proj'),
+  **dict.fromkeys(('qwen3_next', 'qwen3_5_text', 'qwen3_5_moe_text'), _QWEN3_NEXT),
+  **dict.fromkeys(('hunyuan_v1_dense', 'hunyuan_v1_moe'), _HUNYUAN),
+  'codegen': Family(_CODEGEN),
+  'xlnet': Family(
+    _XLNET,
+    **{'causal': _xlnet_causal, 'known': off('bi_data', 'same_length')},
+    tables=(Table('u', 'r_w_bias'), Table('v', 'r_r_bias'), Table('w_r', 'r')),
+  ),
+  'wav2vec2-conformer': Family(_CONFORMER, bias=_YES, causal=_ENCODER, tables=_CONFORMER_TABLES),
+  'swin': _SWIN_LIKE._replace(tables=(_SWIN_TABLE,)),
+  'swinv2': _SWIN_LIKE._replace(names=_SWINV2, tables=_SWINV2_TABLES),
 }

@@ -17,7 +17,7 @@ from posjax.interop.fields import Fields
 _NOT_ROPE_ALONE = {
   *('afmoe', 'cohere2_moe', 'cohere_compass_text', 'exaone4_5', 'exaone_moe', 'flint'),
   *('glm5_next', 'granite_swa', 'granitemoe_swa', 'granitemoehybrid', 'jamba', 'kimi_linear'),
-  *('kolibri1', 'mistral4', 'mistral_large4_text', 'muse_glimmer_text'),
+  *('kolibri1', 'mistral_large4_text', 'muse_glimmer_text'),
   *('muse_spark_text', 'nemotron_h', 'olmo_hybrid', 'zamba', 'zamba2'),
 }
 # Fields by which a model of an unknown type says that its layers differ, or that RoPE is not all.
@@ -40,6 +40,13 @@ def _every(name: str, default: int) -> Callable[[Fields, int], str]:
     return _SLIDING if (layer + 1) % period else _FULL
 
   return read
+
+
+def _full_of_every(fields: Fields, layer: int) -> str:
+  """Qwen3-Next: the last of every so many layers has a softmax."""
+  return (
+    'linear_attention' if (layer + 1) % (fields.size('full_attention_interval') or 4) else _FULL
+  )
 
 
 def _from_layer(fields: Fields, layer: int) -> str:
@@ -71,6 +78,7 @@ def _smollm3(fields: Fields, layer: int) -> str:
   return _SLIDING if slides and not _by_list(fields, layer) else _FULL
 
 
+_NO_SOFTMAX = {'linear_attention', 'mamba', 'conv', 'recurrent'}
 # By model_type, the type of a layer where the configuration has no `layer_types`.
 _TYPES: dict[str | None, Callable[[Fields, int], str]] = {
   'gemma2': _every('', 2),
@@ -83,6 +91,7 @@ _TYPES: dict[str | None, Callable[[Fields, int], str]] = {
   'llama4_text': _llama4,
   'smollm3': _smollm3,
   **dict.fromkeys(('qwen2', 'qwen2_moe', 'qwen3'), _from_layer),
+  **dict.fromkeys(('qwen3_next', 'qwen3_5_text', 'qwen3_5_moe_text'), _full_of_every),
 }
 
 
@@ -90,21 +99,25 @@ def type_of(fields: Fields, layer: int) -> str | None:
   """The type of a layer, such as 'sliding_attention'; None for a model whose layers are of one.
 
   Raises:
-    ValueError: if the configuration has no type for the layer.
+    ValueError: if the configuration has no type for the layer, or the layer has no softmax.
 
   Example:
     >>> type_of(Fields({'model_type': 'gemma2'}), 0), type_of(Fields({'model_type': 'gemma2'}), 1)
     ('sliding_attention', 'full_attention')
   """
-  told = fields.get('layer_types', list[str])
-  if told:
-    if layer >= len(told):
-      raise ValueError(
-        f"The configuration's layer_types has {len(told)} entries, but got layer {layer}."
-      )
-    return told[layer]
-  of_kind = _TYPES.get(fields.get('model_type', str))
-  return None if of_kind is None else of_kind(fields, layer)
+  told, kind = fields.get('layer_types', list[str]), fields.get('model_type', str)
+  if told and layer >= len(told):
+    raise ValueError(
+      f"The configuration's layer_types has {len(told)} entries, but got layer {layer}."
+    )
+  of_kind = _TYPES.get(kind)
+  found = told[layer] if told else None if of_kind is None else of_kind(fields, layer)
+  if found in _NO_SOFTMAX:
+    raise ValueError(
+      f'The layers of {kind} are read where they are attention with a softmax, but layer {layer} '
+      f'is {found!r}.'
+    )
+  return found
 
 
 def _by_list(fields: Fields, layer: int) -> bool:

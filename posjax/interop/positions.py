@@ -2,15 +2,15 @@
 
 from posjax.arguments import Size, Whole, shown
 from posjax.chain import chain
+from posjax.interop.embeddings import EMBEDDED, embedded
 from posjax.interop.fields import Fields
 from posjax.interop.rope import rotary
+from posjax.interop.stages import swin_scheme, swinv2_scheme
 from posjax.scheme import Scheme
-from posjax.schemes import alibi, deberta, learned, shaw, t5
+from posjax.schemes import alibi, deberta, shaw, t5, transformer_xl
 
-_T5 = {'t5', 'mt5', 'umt5', 'switch_transformers'}
+_T5 = {'t5', 'mt5', 'umt5', 'switch_transformers', 'longt5'}
 BERT = {'bert', 'albert', 'electra', 'roberta', 'xlm-roberta', 'camembert'}
-_LEARNED = {'gpt2', 'openai-gpt', 'gpt_neo', 'gpt_bigcode', 'opt', 'bart', 'mbart'}
-_PADDED = {'roberta', 'xlm-roberta', 'camembert'}  # these count positions from pad_token_id + 1
 
 
 def of_model(
@@ -36,8 +36,18 @@ def of_model(
     return _bert(fields)
   if kind in ('deberta', 'deberta-v2'):
     return _deberta(fields)
-  if kind in _LEARNED:
-    return _table(fields)
+  if kind == 'mpnet':
+    return _mpnet(fields)
+  if kind == 'xlnet':
+    return _xlnet(fields)
+  if kind == 'wav2vec2-conformer':
+    return _conformer(fields)
+  if kind == 'swin':
+    return swin_scheme(fields)
+  if kind == 'swinv2':
+    return swinv2_scheme(fields, layer)
+  if kind in EMBEDDED:
+    return embedded(fields, bidirectional)
   return rotary(fields, layer_type, length, interleaved, layer)
 
 
@@ -48,6 +58,28 @@ def _t5(fields: Fields, bidirectional: bool) -> Scheme:
     bidirectional=bidirectional,
     shared=fields.values['model_type'] != 'umt5',
   )
+
+
+def _mpnet(fields: Fields) -> Scheme:
+  """A learned table, and biases of T5's buckets; transformers has 32 of them, whatever is told."""
+  buckets = fields.get('relative_attention_num_buckets', Size, 32)
+  if buckets != 32:
+    raise fields.refuse('relative_attention_num_buckets', '32, which is all that MPNet uses')
+  return chain(embedded(fields), t5.scheme(num_buckets=32, bidirectional=True))
+
+
+def _xlnet(fields: Fields) -> Scheme:
+  """XLNet's relative attention; one stream, and tokens of one text, between which no bias is."""
+  clamp = fields.get('clamp_len', int, -1)
+  return transformer_xl.scheme(shared=False, max_distance=clamp if clamp > 0 else None)
+
+
+def _conformer(fields: Fields) -> Scheme:
+  if fields.get('position_embeddings_type', str, 'relative') != 'relative':
+    raise fields.refuse(
+      'position_embeddings_type', "'relative', because others turn what is not projected yet"
+    )
+  return transformer_xl.scheme(shared=False)
 
 
 def _alibi(fields: Fields) -> Scheme:
@@ -75,13 +107,13 @@ def _bert(fields: Fields) -> Scheme:
   if embedding == 'relative_key':
     return shaw.scheme(max_distance=max(reach(fields)), values=False)
   if embedding == 'absolute' and not is_wave:
-    return _table(fields)
+    return embedded(fields)
   raise ValueError(f"There is no scheme for {kind}'s {named} {embedding!r}.")
 
 
 def _deberta(fields: Fields) -> Scheme:
   """DeBERTa's versions 1 and 2; the model_type of version 3 is that of version 2."""
-  absolute = [_table(fields)] if fields.get('position_biased_input', bool, True) else []
+  absolute = [embedded(fields)] if fields.get('position_biased_input', bool, True) else []
   if not fields.get('relative_attention', bool, False):
     return chain(*absolute)
   terms = fields.get('pos_att_type', str | list[str]) or ()
@@ -107,16 +139,3 @@ def reach(fields: Fields) -> tuple[int, int]:
     left = fields.get('left_max_position_embeddings', Whole, 64)
     return left, fields.get('right_max_position_embeddings', Whole, 8)
   return (fields.get('max_position_embeddings', Size, 512) - 1,) * 2
-
-
-def _table(fields: Fields) -> Scheme:
-  length = fields.size('n_positions', 'max_position_embeddings')
-  if length is None:
-    raise ValueError('A learned table needs n_positions or max_position_embeddings.')
-  is_padded = fields.values['model_type'] in _PADDED
-  unused = fields.get('pad_token_id', Whole, 1) + 1 if is_padded else 0
-  if length <= unused:
-    raise ValueError(
-      f'A learned table needs more than its {unused} rows of padding, but got {length} rows.'
-    )
-  return learned.scheme(max_length=length - unused)

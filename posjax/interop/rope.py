@@ -11,8 +11,10 @@ from collections.abc import Callable, Mapping, Sequence
 
 from posjax.arguments import Size, shown
 from posjax.chain import chain
+from posjax.interop import layouts
 from posjax.interop.fields import Fields
 from posjax.interop.layers import check_layers, turns, type_of
+from posjax.interop.turned_norm import turned_norm
 from posjax.math import angles
 from posjax.scheme import Scheme
 from posjax.schemes import (
@@ -23,50 +25,12 @@ from posjax.schemes import (
   longrope,
   mrope,
   none,
+  ntk,
   partial,
   rope,
   yarn,
 )
 
-# Models whose pairs of dimensions are neighbours, and models whose pairs are half a head apart.
-_INTERLEAVED = {
-  *('codegen', 'cohere', 'cohere2', 'deepseek_v2', 'deepseek_v3', 'ernie4_5', 'glm', 'glm4'),
-  *('ernie4_5_moe', 'gptj', 'helium', 'llama4_text', 'roformer'),
-}
-_SPLIT = {
-  *('apertus', 'arcee', 'cwm', 'dots1', 'esm', 'eurobert', 'exaone4', 'falcon', 'flex_olmo'),
-  *('gemma', 'gemma2', 'gemma3_text', 'gemma4_text', 'glm4_moe', 'gpt_neox', 'gpt_oss', 'granite'),
-  *('granitemoe', 'granitemoeshared', 'hyperclovax', 'jais2', 'llama', 'minimax_m2', 'ministral'),
-  *('ministral3', 'mistral', 'mixtral', 'modernbert', 'nemotron', 'nomic_bert', 'olmo'),
-  *('olmo2', 'olmo3', 'olmoe', 'persimmon', 'phi', 'phi3', 'phimoe', 'qwen2', 'qwen2_moe'),
-  *('qwen3', 'qwen3_moe', 'seed_oss', 'smollm3', 'solar_open', 'stablelm', 'starcoder2'),
-  *('qwen2_vl', 'qwen2_vl_text', 'qwen2_5_vl', 'qwen2_5_vl_text', 'qwen3_vl_text'),
-}
-# Models whose queries grow with their position, after they have turned.
-_TEMPERED = {'ministral3'}
-# Models of three ids for each token. The value: whether the ids take frequencies in turn, which
-# transformers decides by the model, and not by the configuration.
-_MULTIMODAL = {
-  **dict.fromkeys(('qwen2_vl', 'qwen2_vl_text', 'qwen2_5_vl', 'qwen2_5_vl_text'), False),
-  'qwen3_vl_text': True,
-}
-# Vision towers whose pairs are half a head apart, those of the row before those of the column. The
-# value: whether the frequencies of the whole head are dealt out to row and column in turn.
-_AXIAL = {
-  **dict.fromkeys(
-    (
-      *('cohere_compass_vision', 'dots3_note_vision_encoder', 'ernie4_5_vl_moe_vision'),
-      *('exaone4_5_vision', 'glm4v_vision', 'glm4v_moe_vision', 'glm5_next_vision'),
-      *('glm_ocr_vision', 'lfm3_vl_vision', 'mlcd_vision_model', 'muse_glimmer_vision'),
-      *('muse_spark_vision', 'paddleocr_vl_vision', 'qwen2_5_omni_vision_encoder'),
-      *('qwen2_5_vl_vision', 'qwen2_vl_vision', 'qwen3_5_vision', 'qwen3_5_moe_vision'),
-      *('qwen3_omni_moe_vision_encoder', 'qwen3_vl_vision', 'qwen3_vl_moe_vision'),
-      *('qwen4_exp_vision', 'video_llama_3_vision'),
-    ),
-    False,
-  ),
-  'pixtral': True,
-}
 # The rope types that M-RoPE may have, and the parameters that each reads.
 _SECTIONED: dict[str, tuple[str, ...]] = {
   'default': (),
@@ -76,29 +40,6 @@ _SECTIONED: dict[str, tuple[str, ...]] = {
     *('factor', 'original_max_position_embeddings', 'finetuned', 'beta_fast', 'beta_slow'),
     *('mscale', 'mscale_all_dim', 'attention_factor', 'truncate'),
   ),
-}
-# Models whose base is 10000 where `config.json` has no rope_theta. Cohere and Persimmon are not
-# here, because versions of transformers differ about theirs.
-_BASE_10000 = {
-  *('codegen', 'deepseek_v2', 'deepseek_v3', 'esm', 'falcon', 'gemma', 'gemma2', 'glm', 'gptj'),
-  'roformer',
-  *('gpt_neox', 'llama', 'mistral', 'phi', 'phi3', 'qwen2', 'stablelm'),
-}
-# The field that has the base of a type of layers, where the entry of that type is null.
-_LAYER_BASES: dict[str | None, dict[str, str]] = {
-  'gemma3_text': {'full_attention': 'rope_theta', 'sliding_attention': 'rope_local_base_freq'}
-}
-_DEFAULTS = {
-  'codegen': {'rotary_dim': 64},
-  'gemma3_text': {'rope_theta': 1e6, 'rope_local_base_freq': 1e4},
-  'glm': {'partial_rotary_factor': 0.5},
-  'glm4': {'partial_rotary_factor': 0.5},
-  'gpt_neox': {'rotary_pct': 0.25},
-  'gptj': {'rotary_dim': 64},
-  'nemotron': {'partial_rotary_factor': 0.5},
-  'persimmon': {'partial_rotary_factor': 0.5},
-  'phi': {'partial_rotary_factor': 0.5},
-  'stablelm': {'partial_rotary_factor': 0.25},
 }
 
 
@@ -120,28 +61,27 @@ def rotary(
     ('query', 'key')
   """
   kind = fields.get('model_type', str)
-  if kind in _AXIAL:
+  if kind in layouts.AXIAL:
     return _axial(fields, kind)
-  fields = Fields({**_DEFAULTS.get(kind, {}), **fields.values})
+  fields = Fields({**layouts.DEFAULTS.get(kind, {}), **fields.values})
   layout = _interleaved(fields, kind, interleaved)
   _check_alone(fields, kind)
-  check_layers(fields, kind, kind in _INTERLEAVED | _SPLIT)
+  check_layers(fields, kind, kind in layouts.INTERLEAVED | layouts.SPLIT)
   if layer is not None and layer_type is None:
     layer_type = type_of(fields, layer)
   if not turns(fields, layer, layer_type):
     return _temperature(fields) if kind == 'llama4_text' else none.scheme()
-  if kind in _TEMPERED:
+  if kind in layouts.TEMPERED:
     return _tempered(fields, length, layout)
-  return _turning(fields, layer_type, length, layout)
+  turning = _turning(fields, layer_type, length, layout)
+  return chain(turning, turned_norm(fields)) if kind in layouts.NORMED else turning
 
 
 def _check_alone(fields: Fields, kind: str | None) -> None:
-  """Raises ValueError if a model that may turn queries and keys does not, or turns values, too."""
+  """Raises ValueError if a model that may turn queries and keys does not."""
   if kind == 'esm' and fields.get('position_embedding_type', str, 'absolute') != 'rotary':
     got = shown(fields.values.get('position_embedding_type'))
     raise ValueError(f"ESM is known with position_embedding_type 'rotary', but got {got}.")
-  if kind == 'roformer' and fields.get('rotary_value', bool):
-    raise fields.refuse('rotary_value', 'False, because values that turn are not read')
 
 
 def _temperature(fields: Fields) -> Scheme:
@@ -171,21 +111,27 @@ def _turning(fields: Fields, layer_type: str | None, length: int | None, layout:
   """The scheme of a layer that turns."""
   kind = fields.get('model_type', str)
   told = _parameters(fields, layer_type)
+  if told.values.get('mrope_section') is None and kind in layouts.SECTIONS:
+    told = Fields({**told.values, 'mrope_section': layouts.SECTIONS[kind]}, told.path)
   if told.values.get('mrope_section') is not None:
     return _multimodal(told, fields, layout)
-  if kind in _MULTIMODAL:
+  if kind in layouts.MULTIMODAL:
     raise ValueError(f'{kind} needs {told.path}mrope_section, but got {shown(dict(told.values))}.')
-  kind = _rope_type(told)
+  model, kind = kind, _rope_type(told)
   if kind not in _MAKERS:
     raise ValueError(
       f'There is no scheme for the rope type {kind!r}. There are: {sorted(_MAKERS)}.'
     )
-  maker, reads = _MAKERS[kind]
+  by_alpha = kind == 'dynamic' and model in layouts.NORMED and told.values.get('alpha') is not None
+  maker, reads = _BY_ALPHA if by_alpha else _MAKERS[kind]
   _refuse_unknown(told, {'partial_rotary_factor', *reads}, f'The rope type {kind!r}')
   common = {'base': _base(fields, told), 'interleaved': layout}
   if kind != 'proportional':
     common['fraction'] = _fraction(fields, told)
-  return maker(told, fields, length)(**common)
+  made = maker(told, fields, length)(**common)
+  if model == 'roformer' and fields.get('rotary_value', bool):  # and nothing turns back
+    return made._replace(value=rope.scheme(**common, values=True).value)
+  return made
 
 
 def _multimodal(told: Fields, fields: Fields, interleaved: bool) -> Scheme:
@@ -200,8 +146,8 @@ def _multimodal(told: Fields, fields: Fields, interleaved: bool) -> Scheme:
   _refuse_unknown(told, reads, 'M-RoPE')
   sections = told.get('mrope_section', list[Size])
   model = fields.get('model_type', str) or ''
-  in_turn = told.get('mrope_interleaved', bool, _MULTIMODAL.get(model, False))
-  if in_turn != _MULTIMODAL.get(model, in_turn):
+  in_turn = told.get('mrope_interleaved', bool, layouts.MULTIMODAL.get(model, False))
+  if in_turn != layouts.MULTIMODAL.get(model, in_turn):
     raise told.refuse('mrope_interleaved', f'{not in_turn} for {model}')
   _check_sections(sections, fields, told)
   base = _base(fields, told)
@@ -281,7 +227,7 @@ def _parameters(fields: Fields, layer_type: str | None) -> Fields:
 def _of_layers(fields: Fields, told: Fields, layer_type: str) -> Fields:
   if told.values[layer_type] is not None:
     return told.section(layer_type)
-  name = _LAYER_BASES.get(fields.get('model_type', str), {}).get(layer_type)
+  name = layouts.LAYER_BASES.get(fields.get('model_type', str), {}).get(layer_type)
   if name is None:
     raise told.refuse(layer_type, 'a dict, because layers without RoPE are not read')
   return Fields({'rope_theta': fields.needed(name, fields.positive)}, f'{told.path}{layer_type}.')
@@ -300,7 +246,7 @@ def _base(fields: Fields, told: Fields) -> float:
   inner, outer = told.positive('rope_theta'), fields.positive('rope_theta', 'rotary_emb_base')
   found = outer if inner is None else inner
   kind = fields.values.get('model_type')
-  if found is None and kind not in _BASE_10000:
+  if found is None and kind not in layouts.BASE_10000:
     raise ValueError(f'The configuration has no rope_theta, and that of {kind!r} is not known.')
   return 10000.0 if found is None else found
 
@@ -309,12 +255,12 @@ def _interleaved(fields: Fields, kind: str | None, given: bool | None) -> bool:
   told = fields.get('rope_interleave', bool)
   if given is not None:
     return given
-  if kind not in _INTERLEAVED | _SPLIT:
+  if kind not in layouts.INTERLEAVED | layouts.SPLIT:
     raise ValueError(
       f'No positions are known of the model_type {kind!r}. If it turns queries and keys, say which '
       'numbers together: interleaved=True, neighbours, or False, those half a head apart.'
     )
-  return kind in _INTERLEAVED if told is None else told
+  return kind in layouts.INTERLEAVED if told is None else told
 
 
 def _fraction(fields: Fields, told: Fields) -> float:
@@ -410,6 +356,10 @@ def _dynamic(told, fields, length):
   )
 
 
+def _alpha(told, fields, length):
+  return functools.partial(ntk.scheme, told.needed('alpha', told.positive))
+
+
 def _yarn(told, fields, length):
   names = 'beta_fast', 'beta_slow', 'attention_factor'
   given = {name: told.positive(name) for name in names if told.values.get(name) is not None}
@@ -469,7 +419,7 @@ def _axial(fields: Fields, kind: str) -> Scheme:
     raise ValueError(f"{kind} is known with the rope type 'axial', but got {got}.")
   _refuse_unknown(told, set(), "The rope type 'axial'")
   base = told.needed('rope_theta', told.positive)
-  return axial_rope.scheme(axes=2, base=base, dealt=_AXIAL[kind])
+  return axial_rope.scheme(axes=2, base=base, dealt=layouts.AXIAL[kind])
 
 
 _LENGTH = 'original_max_position_embeddings'
@@ -486,3 +436,5 @@ _MAKERS: dict[str, tuple[Callable[..., Callable[..., Scheme]], tuple[str, ...]]]
   'llama3': (_llama3, ('factor', _LENGTH, 'low_freq_factor', 'high_freq_factor')),
   'proportional': (_proportional, ('factor',)),
 }
+# HunYuan's type 'dynamic', beside which its files have parameters of YaRN that it does not use.
+_BY_ALPHA = (*(_alpha, ('alpha', 'factor', 'beta_fast', 'beta_slow', 'mscale', 'mscale_all_dim')),)

@@ -6,7 +6,8 @@ from posjax.arguments import Size, Whole, read, shown
 from posjax.chain import chain
 from posjax.interop import latent
 from posjax.interop.defaults import DEFAULTS
-from posjax.interop.families import FAMILIES, Family
+from posjax.interop.families import FAMILIES
+from posjax.interop.family import Family
 from posjax.interop.fields import Config, Fields, read_config
 from posjax.interop.positions import of_model
 from posjax.layers.projections import Latent, Norm
@@ -31,6 +32,7 @@ class Settings(NamedTuple):
     scale: the factor of q . k; None for 1/sqrt(D).
     logit_cap: cap * tanh(logits / cap) before the softmax; None for no cap.
     sinks: whether each head learns a logit that takes its share of the softmax.
+    gated: whether the heads are multiplied by the sigmoid of a map of the input.
     use_bias: whether queries, keys and values have biases.
     out_bias: whether the output has one.
     qk_norm: the norm of queries and keys, or None.
@@ -50,6 +52,7 @@ class Settings(NamedTuple):
   scale: float | None = None
   logit_cap: float | None = None
   sinks: bool = False
+  gated: bool = False
   use_bias: bool = False
   out_bias: bool | None = None
   qk_norm: Norm | None = None
@@ -99,6 +102,11 @@ def layer(
   length = read(length, Size | None, 'length')
   _check_known(fields, family)
   width, heads, kv_heads, head_dim = _sizes(fields, family, index)
+  if heads % family.names.shards:
+    raise ValueError(
+      f'The heads must be a multiple of {family.names.shards}, because one projection holds them '
+      f'in as many parts, but got {heads}.'
+    )
   made_of, value_dim = family.latent(fields, index), None
   if made_of is not None:
     head_dim, value_dim = latent.widths(fields)
@@ -116,6 +124,7 @@ def layer(
     scale=family.scale(fields, index),
     logit_cap=family.logit_cap(fields, index),
     sinks=family.sinks,
+    gated=family.gated,
     use_bias=use_bias,
     out_bias=use_bias if out_bias is None else out_bias,
     qk_norm=family.norm(fields, index),
@@ -146,7 +155,8 @@ def of_family(config: Config, index: int, part: str | None) -> tuple[Fields, Fam
   fields = Fields({**DEFAULTS.get(kind, {}), **fields.values})
   decodes = part in ('decoder', 'cross') and 'decoder_layers' in fields.values
   count = fields.size(*(['decoder_layers'] if decodes else _DEPTHS))
-  if count is not None and index >= count:
+  in_stages = 'depths' in fields.values  # whose number num_layers is, in Swin
+  if not in_stages and count is not None and index >= count:
     raise ValueError(f'The index must be that of one of the {count} layers, but got {index}.')
   found = FAMILIES[kind]
   parts: dict[str | None, Family] = {**found} if isinstance(found, dict) else {None: found}
@@ -163,6 +173,9 @@ def _check_known(fields: Fields, family: Family) -> None:
 
 
 def _sizes(fields: Fields, family: Family, index: int) -> tuple[int, int, int, int]:
+  told = family.sizes(fields, index)
+  if told is not None:
+    return told
   width = fields.size('hidden_size', 'n_embd', 'd_model', 'dim')
   usual = 'num_attention_heads', 'n_head', 'num_heads', 'n_heads'
   heads = fields.size(*([family.heads] if family.heads else usual))

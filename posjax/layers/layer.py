@@ -12,9 +12,10 @@ from posjax.attention import attend
 from posjax.attention.inputs import Window, check_order, read_window
 from posjax.attention.padding import blanked
 from posjax.attention.parameters import Trusted, check
-from posjax.layers import arguments
+from posjax.layers import arguments, projections
 from posjax.layers import cache as caches
 from posjax.layers.cache import Cache
+from posjax.layers.projections import Parts
 from posjax.layers.recurrence import joined
 from posjax.layers.tokens import (
   KEYS,
@@ -192,11 +193,18 @@ def attention(
   return _attention(layer, params, heads, queries, mask=mask, dropout_key=dropout_key)
 
 
-def projected(project: Callable[[Array], Array], attended: Any) -> Any:
-  """The output projection of what a call returned, beside the weights where it returned them."""
+def projected(parts: Parts, queries: Tokens, attended: Any) -> Any:
+  """The output of the layer from what a call returned, beside the weights where it returned them.
+
+  Args:
+    parts: the modules of the layer by their names.
+    queries: the tokens that attended.
+    attended: what `call`, `extend` or `read_memory` returned.
+  """
+  x = without_padding(queries).x  # the gate looks at it
   if isinstance(attended, tuple):
-    return project(attended[0]), attended[1]
-  return project(attended)
+    return projections.output(parts, x, attended[0]), attended[1]
+  return projections.output(parts, x, attended)
 
 
 def _attention(layer, params, heads, queries, keys=None, *, last=False, **rest):

@@ -105,6 +105,7 @@ def plan(
   out_bias: bool | None,
   qk_norm: str | Norm | None,
   latent: Latent | None,
+  gated: bool = False,
 ) -> Plan:
   """The modules of a layer.
 
@@ -115,6 +116,7 @@ def plan(
     out_bias: whether the output has one; None: as the others.
     qk_norm: 'rms', 'layer', a `Norm`, or None.
     latent: the narrow vectors of which keys and values are made; None: they are made of x.
+    gated: whether a map of x says which share of each number of the heads is let through.
 
   Raises:
     TypeError: if an argument is of another type.
@@ -133,6 +135,8 @@ def plan(
       'HD', 'M', ((heads, value_dim), (dims.width,)), use_bias if out_bias is None else out_bias
     ),
   }
+  if read(gated, bool, 'gated'):
+    linears['gate'] = Linear('M', 'HD', ((dims.width,), (heads, value_dim)), use_bias)
   norms = {}
   if latent is not None:
     _make_latent(linears, norms, latent, dims, use_bias)
@@ -208,6 +212,14 @@ def keys_and_values(parts: Parts, x: Array) -> tuple[Array, Array]:
     one = jnp.broadcast_to(one, (*k.shape[:-1], one.shape[-1]))
     k = jnp.concatenate([one, k], axis=-1)
   return _through(parts, ('key_norm',), k), _through(parts, ('value',), narrow)
+
+
+def output(parts: Parts, x: Array, attended: Array) -> Array:
+  """The output [B, T, M] of the heads [B, T, H, E], behind the gate where the layer has one."""
+  gate = parts('gate')
+  if gate is not None:
+    attended = (attended * jax.nn.sigmoid(gate(x))).astype(attended.dtype)
+  return _through(parts, ('out',), attended)
 
 
 def _through(parts: Parts, names: tuple[str, ...], x: Array) -> Array:

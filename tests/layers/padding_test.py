@@ -20,7 +20,7 @@ def inputs(number):
 
 
 def layer(line):
-  return Attention(8, 2, posjax.get(line), causal=True, rngs=nnx.Rngs(0))
+  return Attention(8, 2, posjax.get(line), causal=True, gated=True, rngs=nnx.Rngs(0))
 
 
 # `forgetting` sums over all inputs before the token.

@@ -11,7 +11,7 @@ from jax.sharding import AxisType, PartitionSpec
 import posjax
 import posjax.linen
 import posjax.nnx
-from posjax.layers.projections import Latent, Norm, normalized
+from posjax.layers.projections import Latent, Norm, normalized, output
 from tests.loops import error
 
 BATCH, LENGTH, WIDTH, HEADS, KV_HEADS, D, E = 2, 5, 12, 4, 2, 6, 3
@@ -98,7 +98,7 @@ def test_both_layers_normalize_queries_and_keys_before_they_turn(heads):
 
 
 def test_caches_and_memories_hold_what_a_call_computes():
-  one, weights, other = made(qk_norm='rms', value_dim=E)
+  one, weights, other = made(qk_norm='rms', value_dim=E, gated=True)
   cache = one.init_cache(BATCH, LENGTH)
   assert cache.v.shape == (BATCH, LENGTH, KV_HEADS, E)
   assert jax.tree.map(jnp.shape, other.init_cache(BATCH, LENGTH)) == jax.tree.map(jnp.shape, cache)
@@ -117,6 +117,22 @@ def test_caches_and_memories_hold_what_a_call_computes():
     assert error(found, expected) < 1e-5
 
 
+def test_a_gate_lets_through_a_share_of_each_number_of_the_heads(unchecked):
+  x, heads = np.asarray(X), np.asarray(X)[..., None, :D] * np.ones((HEADS, 1))
+  gate = np.asarray(jax.random.normal(jax.random.key(2), (WIDTH, HEADS, D)))
+  parts = {'gate': lambda x: jnp.einsum('btm,mhd->bthd', x, gate), 'out': lambda heads: heads}
+  found = output(parts.get, jnp.asarray(x), jnp.asarray(heads))
+  shares = 1 / (1 + np.exp(-np.einsum('btm,mhd->bthd', x, gate, dtype=np.float64)))
+  assert error(found, shares * heads) < 1e-5
+  one, _, other = made(gated=True, use_bias=True, out_bias=False, value_dim=E)
+  drawn = jax.eval_shape(other.init, jax.random.key(0), X, POS)['params']
+  for weights in (drawn, nnx.to_pure_dict(nnx.state(one, nnx.Param))):
+    shapes = jax.tree.map(jnp.shape, weights['gate'])
+    assert shapes == {'kernel': (WIDTH, HEADS, E), 'bias': (HEADS, E)}
+  with pytest.raises(TypeError, match='gated must be True or False, but got 1'):
+    posjax.nnx.Attention(WIDTH, HEADS, gated=1, rngs=nnx.Rngs(0))
+
+
 def test_strings_name_norms_without_biases_and_weights_start_as_asked():
   kwargs = {'qk_norm': 'layer', 'out_bias': True, 'bias_init': nnx.initializers.constant(0.5)}
   one = posjax.nnx.Attention(WIDTH, HEADS, **kwargs, rngs=nnx.Rngs(0))
@@ -131,6 +147,7 @@ def test_strings_name_norms_without_biases_and_weights_start_as_asked():
 
 def test_names_of_axes_reach_the_norms_and_the_widths_of_values():
   kwargs = {'qk_norm': Norm(heads='apart'), 'value_dim': E, 'sharding': ('m', 'h', 'd')}
+  kwargs['gated'] = True
   with nnx.use_eager_sharding(False):  # there is no mesh
     one = nnx.eval_shape(lambda: posjax.nnx.Attention(WIDTH, HEADS, **kwargs, rngs=nnx.Rngs(0)))
   named = nnx.to_pure_dict(nnx.get_partition_spec(nnx.state(one, nnx.Param)))
@@ -138,7 +155,7 @@ def test_names_of_axes_reach_the_norms_and_the_widths_of_values():
   boxed = jax.eval_shape(other.init, jax.random.key(0), X, POS)
   assert named == nn.get_partition_spec(boxed)['params']
   assert tuple(named['query_norm']['scale']) == ('h', 'd')
-  assert tuple(named['value']['kernel']) == ('m', 'h', 'd')
+  assert tuple(named['value']['kernel']) == tuple(named['gate']['kernel']) == ('m', 'h', 'd')
 
 
 def test_ids_that_are_missing_are_asked_for(unchecked):

@@ -1,0 +1,41 @@
+"""The code that loads a layer by hand, and in three lines: it loads the same, and is counted."""
+
+import jax
+import numpy as np
+import pytest
+
+from posjax.interop.checkpoint import shapes_of
+from tests import by_hand
+from tests.hugging_face import numbers
+from tools import interop_table
+
+PREFIXES = {'gpt_neox': 'gpt_neox.', 't5': ''}
+
+
+@pytest.mark.parametrize('function', by_hand.MODELS, ids=lambda each: each.__name__)
+def test_what_is_loaded_by_hand_is_what_three_lines_load(function):
+  _, config, part = by_hand.MODELS[function]
+  prefix, index = PREFIXES.get(config['model_type'], 'model.'), 1
+  shapes = shapes_of(config, index, part=part, prefix=prefix)
+  weights = {name: numbers(name, shape) for name, shape in shapes.items()}
+  attention, params = function(config, index, weights)
+  other, loaded = by_hand.in_three_lines(config, index, weights, part)
+  jax.tree.map(np.testing.assert_array_equal, params, loaded)
+  assert told(attention) == told(other)
+
+
+def told(attention):
+  """What a layer was told beside its scheme, and what follows where it was told nothing."""
+  follows = {
+    'head_dim': attention.width // attention.num_heads,
+    **{'num_kv_heads': attention.num_heads, 'out_bias': attention.use_bias},
+  }
+  names = set(attention.__dataclass_fields__) - {'scheme', 'parent', 'name'}
+  values = {name: getattr(attention, name) for name in names}
+  return {name: follows.get(name) if value is None else value for name, value in values.items()}
+
+
+def test_the_lines_of_user_code_are_counted():
+  shown = interop_table.TARGET.read_text(encoding='utf-8')
+  assert interop_table.lines_table() in shown, 'Out of date; run: python -m tools.interop_table'
+  assert interop_table.lines_of(by_hand.in_three_lines) == 3
