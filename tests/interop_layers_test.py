@@ -165,7 +165,8 @@ def test_a_weight_that_does_not_fit_is_named(weights, kind, message):
 @pytest.mark.parametrize(
   ('config', 'options', 'message'),
   [
-    ({'model_type': 'mamba'}, {}, "layers of the model_type 'mamba' are not known. Known are: "),
+    ({'model_type': 'mamba'}, {}, r"one of the \d+ in docs/checkpoints.md .*, but got 'mamba'\."),
+    ({'model_type': 'lama'}, {}, r"but got 'lama'; did you mean one of \['llama'"),
     (LLAMA, {'index': 2}, 'one of the 2 layers, but got 2'),
     (LLAMA, {'part': 'encoder'}, r"part must be one of \[None\] for llama, but got 'encoder'"),
     ({'model_type': 't5'}, {}, r"one of \['encoder', 'decoder', 'cross'\] for t5, but got None"),
