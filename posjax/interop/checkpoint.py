@@ -66,6 +66,9 @@ def load_attention(
   if not hasattr(weights, 'keys'):
     raise TypeError(f'Weights must be a mapping of names to arrays, but got {shown(weights)}.')
   names, keys = family.names, list(weights.keys())
+  for key in keys:
+    if not isinstance(key, str):
+      raise TypeError(f'The names of weights must be strings, but got {shown(key)}.')
   block = _block(names, keys, index, prefix)
   fused = bool(names.fused) and f'{block}{names.query}.weight' not in keys
   shapes = _all_shapes(family, told, block, index, fused)

@@ -144,8 +144,8 @@ def of_family(config: Config, index: int, part: str | None) -> tuple[Fields, Fam
     near = difflib.get_close_matches(str(kind), FAMILIES)
     hint = f'; did you mean one of {near}?' if near else '.'
     raise ValueError(
-      f'model_type must be one of the {len(FAMILIES)} in docs/checkpoints.md whose layers are known, '
-      f'but got {kind!r}{hint}'
+      f'model_type must be one of the {len(FAMILIES)} in docs/checkpoints.md whose layers are '
+      f'known, but got {kind!r}{hint}'
     )
   fields = Fields({**DEFAULTS.get(kind, {}), **fields.values})
   decodes = part in ('decoder', 'cross') and 'decoder_layers' in fields.values
