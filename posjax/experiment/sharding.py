@@ -51,7 +51,7 @@ def of_state(state: Any, mesh: Mesh) -> Any:
       names = node.get_metadata().get('out_sharding') or ()
       return node.replace(NamedSharding(mesh, _spec(name, node.shape, tuple(names), mesh)))
     if isinstance(node, Past):  # its rows are where those of a batch are
-      cut = lambda array, *names: NamedSharding(mesh, _spec(name, array.shape, names, mesh))
+      cut: Any = lambda array, *names: NamedSharding(mesh, _spec(name, array.shape, names, mesh))
       inputs = tuple(cut(layer, ROWS, None, None) for layer in node.inputs)
       return Past(inputs, cut(node.pos, ROWS, None), cut(node.segments, ROWS, None))
     return NamedSharding(mesh, PartitionSpec())
