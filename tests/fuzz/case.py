@@ -53,7 +53,9 @@ def shown(value: Any) -> tuple[str, ...]:
       'NaN',
       *map(str, value.shape),
     ]
-  if hasattr(value, '_fields'):  # a sentence names the one of them that is wrong
+  if isinstance(value, tuple) and hasattr(
+    value, '_fields'
+  ):  # a sentence names the one of them that is wrong
     ways += [way for each in value for way in shown(each)]
   if isinstance(value, (list, tuple, dict)) and value:
     ways += [repr(next(iter(value)))[:20], f' {len(value)}']
