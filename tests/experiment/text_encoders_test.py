@@ -9,7 +9,7 @@ import pytest
 from flax import nnx
 
 import posjax
-from posjax.experiment.models import pooling
+from posjax.experiment.models import encoders, pooling
 from posjax.experiment.models.blocks import Block, Layer
 from posjax.experiment.models.complex_layers import GRUCell
 from posjax.experiment.models.embedding import Embedded
@@ -305,3 +305,10 @@ def test_only_the_last_state_of_a_backward_direction_is_that_at_the_first_token(
 def test_the_first_token_is_found_after_left_padding():
   x, real = normal(1, 4, 2), np.array([[False, True, True, False]])
   np.testing.assert_array_equal(pooling.first(jnp.asarray(x), jnp.asarray(real)), x[:, 1])
+
+
+@pytest.mark.parametrize('name', ['partitioned', 'lstm', 'cnn'])
+def test_one_matrix_for_queries_and_keys_is_refused_where_there_is_none(name):
+  given = {'query_key': 'heads'}
+  with pytest.raises(ValueError, match=f"query_key is for .*'transformer', but .* is '{name}'"):
+    encoders.make(name, (posjax.Scheme(),), 8, given, layer_set=REAL, rngs=nnx.Rngs(0))

@@ -192,7 +192,7 @@ WRONG: Mapping[str, Mapping[str, list[Any]]] = {
     'model.hidden_width': [*COUNT, 3],
     'model.pre_norm': SWITCH,
     'model.activation': [*NAME, 'one_hot'],
-    'model.position_width': [*OPTIONAL, 16, 15],
+    'model.position_width': [*OPTIONAL, 16, 17],
     'model.silent_content': ['x', 3, (0,), (2,), (-1,), (1.5,), None, (1, 'x'), {}, (NAN,)],
     'model.silent_position': ['x', 3, (0,), (2,), (-1,), (1.5,), None, (1, 'x'), {}, (NAN,)],
     'model.query_key': [*NAME, 'heads'],
