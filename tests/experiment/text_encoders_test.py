@@ -307,8 +307,16 @@ def test_the_first_token_is_found_after_left_padding():
   np.testing.assert_array_equal(pooling.first(jnp.asarray(x), jnp.asarray(real)), x[:, 1])
 
 
-@pytest.mark.parametrize('name', ['partitioned', 'lstm', 'cnn'])
-def test_one_matrix_for_queries_and_keys_is_refused_where_there_is_none(name):
-  given = {'query_key': 'heads'}
-  with pytest.raises(ValueError, match=f"query_key is for .*'transformer', but .* is '{name}'"):
+@pytest.mark.parametrize(
+  ('name', 'option', 'value'),
+  [
+    ('partitioned', 'query_key', 'heads'),
+    ('lstm', 'query_key', 'joint'),
+    ('transformer', 'silent_content', (1,)),
+    ('cnn', 'silent_position', [1]),
+  ],
+)
+def test_what_an_encoder_cannot_do_is_refused(name, option, value):
+  given = {option: value}
+  with pytest.raises(ValueError, match=f"'{name}' has no model.{option}, but got .*{value[-1]}"):
     encoders.make(name, (posjax.Scheme(),), 8, given, layer_set=REAL, rngs=nnx.Rngs(0))
