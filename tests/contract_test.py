@@ -75,6 +75,9 @@ FORMS = [
   *('transformer_xl(max_distance=3)', 'transformer_xl(shared=False)', 'xpos(fraction=0.5)'),
   *('tupe(untie_cls=True, num_buckets=8)', 'rope+transformer_xl(max_distance=3)'),
   *('rope(values=True, interleaved=True, fraction=0.5)', 'partial(values=True)'),
+  *('ntk(values=True)', 'dynamic_ntk(length=8, original_length=4, values=True)'),
+  *('llama3(values=True)', 'axial_rope(values=True)', 'mrope(sections=(1, 2, 1), values=True)'),
+  'longrope(8, 4, (1.0, 1.0, 1.0, 1.0), (1.0, 1.5, 2.0, 3.0), values=True)',
 ]
 
 by_hand = functools.partial(pytest.param, marks=pytest.mark.slow)

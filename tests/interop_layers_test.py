@@ -155,6 +155,7 @@ def without(name):
     ({**WEIGHTS, QUERY: [1.0]}, TypeError, rf'{QUERY} must be an array, but got \[1.0\]'),
     ({'lm_head.weight': np.ones(3)}, ValueError, 'no weights whose names contain layers.0.self_at'),
     ([1], TypeError, r'Weights must be a mapping of names to arrays, but got \[1\]'),
+    ({**WEIGHTS, 3: 1.0}, TypeError, 'The names of weights must be strings, but got 3'),
   ],
 )
 def test_a_weight_that_does_not_fit_is_named(weights, kind, message):
@@ -190,7 +191,8 @@ def test_the_codes_of_a_conformer_have_sines_and_cosines_in_turn():
 @pytest.mark.parametrize(
   ('config', 'options', 'message'),
   [
-    ({'model_type': 'mamba'}, {}, "layers of the model_type 'mamba' are not known. Known are: "),
+    ({'model_type': 'no_such'}, {}, r"in docs/checkpoints.md .* known, but got 'no_such'\.$"),
+    ({'model_type': 'lama'}, {}, r"but got 'lama'; did you mean one of \['llama'"),
     (LLAMA, {'index': 2}, 'one of the 2 layers, but got 2'),
     (LLAMA, {'part': 'encoder'}, r"part must be one of \[None\] for llama, but got 'encoder'"),
     ({'model_type': 't5'}, {}, r"one of \['encoder', 'decoder', 'cross'\] for t5, but got None"),

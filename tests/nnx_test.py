@@ -327,6 +327,10 @@ WRONG = [
   ({'param_dtype': None}, 'param_dtype must be a dtype of real or complex numbers, but got None'),
   ({'kernel_init': 1.0}, 'kernel_init must be an initializer, but got 1.0'),
   ({'sharding': 'model'}, "sharding must be a tuple of three mesh axes, but got 'model'"),
+  ({'sharding': (3, None, None)}, 'a mesh axis, a tuple of mesh axes, or None .* but got 3'),
+  ({'sharding': (['m'], None, None)}, r"or None for each of M, H and D, but got \['m'\]"),
+  ({'sharding': ((), None, None)}, r'None for each of M, H and D, but got \(\)'),
+  ({'sharding': (('m', 3), None, None)}, r"or None for each of M, .* got \('m', 3\)"),
   ({'sharding': ('model',)}, r"sharding must name the mesh axes .*, but got \('model',\)"),
 ]  # what linen refuses alike; see linen_test
 

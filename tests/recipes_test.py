@@ -104,6 +104,74 @@ def test_a_linen_trainer_of_parameters_alone_shards_all_of_them_by_their_names(l
   assert error(losses[0], alone) < 1e-5
 
 
+# The same decoder with its layers stacked, as nanodo's and MaxText's are: one scan over them.
+
+
+class StackedBlock(nn.Module):
+  """A layer of the stack, as `nn.scan` calls it."""
+
+  scheme: posjax.Scheme
+
+  @nn.compact
+  def __call__(self, x, pos):
+    attention = posjax.linen.Attention(
+      WIDTH, HEADS, self.scheme, causal=True, sharding=('data', None, None), name='attention'
+    )
+    return x + attention(nn.LayerNorm()(x), pos), None
+
+
+class StackedDecoder(nn.Module):
+  """A decoder whose layers are rematerialized and scanned; the axis of layers is not cut."""
+
+  scheme: posjax.Scheme
+
+  @nn.compact
+  def __call__(self, tokens):
+    table = nn.Embed(VOCAB, WIDTH)
+    layers = nn.scan(
+      nn.remat(StackedBlock, prevent_cse=False),
+      variable_axes={'params': 0},
+      split_rngs={'params': True},
+      in_axes=nn.broadcast,
+      length=LAYERS,
+      metadata_params={nn.PARTITION_NAME: None},
+    )
+    x, _ = layers(self.scheme, name='layers')(table(tokens), jnp.arange(tokens.shape[1]))
+    return table.attend(x)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize('line', SCHEMES)
+def test_stacked_layers_of_linen_are_sharded_by_their_names_and_trained(line):
+  model, adam = StackedDecoder(posjax.get(line)), optax.adam(0.01)
+
+  def start(key):
+    variables = model.init(key, TOKENS[:, :-1])
+    assert set(variables) == {'params'}
+    return TrainState.create(apply_fn=model.apply, params=variables['params'], tx=adam)
+
+  mesh = jax.make_mesh((8,), ('data',), axis_types=(AxisType.Auto,))
+  specs = nn.get_partition_spec(jax.eval_shape(start, jax.random.key(0)))
+  is_spec = lambda leaf: isinstance(leaf, PartitionSpec)
+  shardings = jax.tree.map(lambda spec: NamedSharding(mesh, spec), specs, is_leaf=is_spec)
+  with jax.set_mesh(mesh):
+    state = jax.jit(start, out_shardings=shardings)(jax.random.key(0))
+    tokens = jax.device_put(TOKENS, NamedSharding(mesh, PartitionSpec('data')))
+    after, first = jax.jit(train, out_shardings=(shardings, None))(state, tokens)
+  attention = nn.unbox(after.params)['layers']['attention']
+  cut = {'kernel': attention['query']['kernel']}
+  if 'transformer_xl' in line:
+    held = attention['scheme_params']
+    cut['w_r'] = (held if line == 'transformer_xl' else held['3'])['w_r']
+  for array in cut.values():
+    assert array.shape == (LAYERS, WIDTH, HEADS, WIDTH // HEADS)
+    assert array.sharding.shard_shape(array.shape) == (LAYERS, 2, HEADS, WIDTH // HEADS)
+  moved = jax.tree.map(lambda a, b: bool((a != b).any()), after.params, state.params)
+  assert all(jax.tree.leaves(moved))
+  alone = jax.jit(lambda: train(start(jax.random.key(0)), TOKENS)[1])()
+  assert error(first, alone) < 1e-5
+
+
 # A model as Flax's lm1b: layers stacked by nn.scan under nn.remat, masks and the cache of Flax.
 
 
@@ -176,8 +244,10 @@ def test_a_stack_of_flaxs_own_layers_trains_and_decodes_with_its_cache(line):
 class Stacked(nnx.Module):
   """A decoder whose layers are made by `nnx.vmap` and called by `nnx.scan`."""
 
-  def __init__(self, scheme: posjax.Scheme, rngs: nnx.Rngs):
-    make = lambda rngs: posjax.nnx.Attention(WIDTH, HEADS, scheme, causal=True, rngs=rngs)
+  def __init__(self, scheme: posjax.Scheme, rngs: nnx.Rngs, **options: Any):
+    make = lambda rngs: posjax.nnx.Attention(
+      WIDTH, HEADS, scheme, causal=True, rngs=rngs, **options
+    )
     self.table = nnx.Embed(VOCAB, WIDTH, rngs=rngs)
     self.layers = nnx.split_rngs(splits=LAYERS)(nnx.vmap(make))(rngs)
 
@@ -189,8 +259,9 @@ class Stacked(nnx.Module):
 
 
 @pytest.mark.slow
-def test_an_nnx_model_of_stacked_layers_trains_every_parameter_and_no_constant():
-  model = Stacked(posjax.get(CHAIN), nnx.Rngs(0))
+@pytest.mark.parametrize('line', SCHEMES)
+def test_an_nnx_model_of_stacked_layers_trains_every_parameter_and_no_constant(line):
+  model = Stacked(posjax.get(line), nnx.Rngs(0))
   optimizer = nnx.Optimizer(model, optax.adam(0.01), wrt=nnx.Param)
   before = jax.tree.map(jnp.copy, nnx.to_pure_dict(nnx.state(model)))
 
@@ -205,8 +276,51 @@ def test_an_nnx_model_of_stacked_layers_trains_every_parameter_and_no_constant()
   assert losses[2] < losses[0]
   after = nnx.to_pure_dict(nnx.state(model))
   moved = jax.tree.map(lambda a, b: bool((a != b).any()), before, after)
-  assert not moved['layers']['scheme_params'].pop('1')['slopes']
+  own = moved['layers'].get('scheme_params', {})
+  if 'alibi' in line:
+    assert not (own if line == 'alibi' else own['1']).pop('slopes')
   assert all(jax.tree.leaves(moved))
+
+
+def of_each(model, mesh):
+  """The shardings of a model's state, by the names of the axes; layers are stacked in front."""
+
+  def place(variable):
+    names = tuple(variable.get_metadata().get('out_sharding') or ())
+    front = (None,) * (variable.ndim - len(names))
+    return NamedSharding(mesh, PartitionSpec(*front, *names))
+
+  is_leaf = lambda leaf: isinstance(leaf, nnx.Variable)
+  return jax.tree.map(place, nnx.state(model), is_leaf=is_leaf)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize('line', SCHEMES)
+def test_a_stacked_rematerialized_nnx_model_is_sharded_by_its_names(line):
+  mesh = jax.make_mesh((4, 2), ('data', 'tensor'), axis_types=(AxisType.Auto,) * 2)
+  with nnx.use_eager_sharding(False):
+    model = Stacked(posjax.get(line), nnx.Rngs(0), sharding=('data', 'tensor', None))
+  graph, state = nnx.split(model)
+  places = of_each(model, mesh)
+  loss = lambda state, tokens: loss_of(nnx.merge(graph, state)(tokens[:, :-1]), tokens)
+  whole = jax.jit(jax.checkpoint(loss))(state, TOKENS)
+  arrays = jax.tree.leaves(state)
+  cut = [jax.device_put(*pair) for pair in zip(arrays, jax.tree.leaves(places), strict=True)]
+  there = jax.tree.unflatten(jax.tree.structure(state), cut)
+  tokens = jax.device_put(TOKENS, NamedSharding(mesh, PartitionSpec('data')))
+  found = jax.jit(jax.checkpoint(loss))(there, tokens)
+  assert error(found, whole) < 1e-5
+  shape = lambda array: array.sharding.shard_shape(array.shape)
+  held = nnx.to_pure_dict(there)['layers']
+  assert shape(held['query']['kernel']) == (LAYERS, 4, 1, WIDTH // HEADS)
+  members = {'alibi': '1', 't5': '2', 'transformer_xl': '3'}
+  cut = {'alibi': ('scheme_params', 'slopes', (LAYERS, 1))}
+  cut |= {'t5': ('model_params', 'table', (LAYERS, 32, 1))}
+  cut |= {'transformer_xl': ('scheme_params', 'w_r', (LAYERS, 4, 1, WIDTH // HEADS))}
+  for name, (field, parameter, expected) in cut.items():
+    if name in line:
+      own = held[field] if line == name else held[field][members[name]]
+      assert shape(own[parameter]) == expected
 
 
 # A model with its own rotation and its own softmax: one call in place of both.
@@ -268,3 +382,24 @@ def test_both_bridges_of_flax_keep_numbers_names_and_constants(line):
   assert shapes(variables['params']) == shapes(params)
   found = other.apply({**variables, 'params': params}, x, pos)
   assert error(found, one(x, pos)) < 1e-6
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize('line', SCHEMES)
+def test_names_of_axes_cross_the_bridge_to_nnx(line):
+  scheme, pos = posjax.get(line), jnp.arange(LENGTH)
+  x = jax.random.normal(jax.random.key(2), (2, LENGTH, WIDTH))
+  names = {'causal': True, 'sharding': ('data', 'tensor', None)}
+  linen = posjax.linen.Attention(WIDTH, HEADS, scheme, **names)
+  with nnx.use_eager_sharding(False):
+    one = posjax.nnx.Attention(WIDTH, HEADS, scheme, **names, rngs=nnx.Rngs(0))
+    crossed = bridge.ToNNX(linen, rngs=nnx.Rngs(0)).lazy_init(x, pos)
+
+  def told(model):
+    found = jax.tree.leaves_with_path(
+      nnx.state(model, nnx.Param), is_leaf=lambda leaf: isinstance(leaf, nnx.Variable)
+    )
+    name = jax.tree_util.keystr
+    return {name(path): tuple(leaf.get_metadata()['out_sharding']) for path, leaf in found}
+
+  assert told(crossed) == told(one)

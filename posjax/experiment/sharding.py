@@ -1,13 +1,12 @@
 """Where arrays live: a mesh of devices, and a rule for each parameter.
 
 Data parallelism over `data`, parameters spread over `fsdp`, heads and hidden units over `tensor`.
-A weight whose layer names its axes (`posjax.nnx.Attention(sharding=...)`) is cut along these; for
-others, rules are patterns over parameter names, and what no rule names is replicated. XLA inserts
-the communication (jax.jit with NamedSharding: what pjit became).
+Layers name the axes of their parameters (`posjax.nnx.Attention(sharding=...)`, and for all other
+layers `models.axes`), which are cut along them; what has no names is replicated. XLA inserts the
+communication (jax.jit with NamedSharding: what pjit became).
 """
 
 import math
-import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -17,23 +16,8 @@ from flax import nnx
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 
 from posjax.experiment.checks import Count
-
-AXES = ('data', 'fsdp', 'tensor')
-
-_ROWS = ('data', 'fsdp')  # of a batch
-
-# Name, and the axes of the LAST dimensions; stacked layers have one more in front.
-_RULES = (
-  (r"table'\]\['embedding'\]", ('tensor', 'fsdp')),
-  (r"attention.*(query|key|value)'\].*kernel'\]", ('fsdp', 'tensor', None)),
-  (r"cross.*(query|key|value)'\].*kernel'\]", ('fsdp', 'tensor', None)),
-  (r"(attention|cross).*out'\].*kernel'\]", ('tensor', None, 'fsdp')),
-  (r"(up|gate)'\].*kernel'\]", ('fsdp', 'tensor')),
-  (r"down'\].*kernel'\]", ('tensor', 'fsdp')),
-  (r"readout'\].*kernel'\]", ('fsdp', 'tensor')),
-  (r'past\W+inputs', (_ROWS, None, None)),
-  (r'past\W+(pos|segments)', (_ROWS, None)),
-)
+from posjax.experiment.models.axes import AXES, ROWS
+from posjax.experiment.models.past import Past
 
 
 def make_mesh(data: Count = 1, fsdp: Count = 1, tensor: Count = 1) -> Mesh:
@@ -54,31 +38,38 @@ def make_mesh(data: Count = 1, fsdp: Count = 1, tensor: Count = 1) -> Mesh:
 
 
 def of_state(state: Any, mesh: Mesh) -> Any:
-  """A NamedSharding for each leaf of parameters or optimizer state, by its name.
+  """A NamedSharding for each leaf of parameters, optimizer state or memory, by the names it has.
 
   Raises:
-    ValueError: if a dimension cannot be divided over its mesh axis.
+    ValueError: if a name is no axis of the mesh, an array has fewer dimensions than names, or a
+      dimension cannot be divided over its axis.
   """
 
-  def one(path, leaf):
+  def one(path, node):
     name = jax.tree_util.keystr(path)
-    if not isinstance(leaf, nnx.Variable):
-      return NamedSharding(mesh, _spec(name, leaf.shape, mesh))
-    return leaf.replace(NamedSharding(mesh, _spec(name, leaf.shape, mesh, _names(leaf))))
+    if isinstance(node, nnx.Variable):
+      names = node.get_metadata().get('out_sharding') or ()
+      return node.replace(NamedSharding(mesh, _spec(name, node.shape, tuple(names), mesh)))
+    if isinstance(node, Past):  # its rows are where those of a batch are
+      cut: Any = lambda array, *names: NamedSharding(mesh, _spec(name, array.shape, names, mesh))
+      inputs = tuple(cut(layer, ROWS, None, None) for layer in node.inputs)
+      return Past(inputs, cut(node.pos, ROWS, None), cut(node.segments, ROWS, None))
+    return NamedSharding(mesh, PartitionSpec())
 
-  is_leaf = lambda leaf: isinstance(leaf, nnx.Variable) and hasattr(leaf, 'shape')
+  is_leaf = lambda node: (
+    isinstance(node, Past) or (isinstance(node, nnx.Variable) and hasattr(node, 'shape'))
+  )
   return jax.tree_util.tree_map_with_path(one, state, is_leaf=is_leaf)
 
 
 def put_state(make: Callable[[], Any], mesh: Mesh) -> Any:
-  """Makes a tree of arrays where it will live; `past` is its name."""
-  shardings = of_state({'past': jax.eval_shape(make)}, mesh)['past']
-  return jax.jit(make, out_shardings=shardings)()
+  """Makes a tree of arrays where it will live."""
+  return jax.jit(make, out_shardings=of_state(jax.eval_shape(make), mesh))()
 
 
 def put_batch(batch: Mapping[str, np.ndarray], mesh: Mesh) -> dict[str, jax.Array]:
   """This host's rows of a batch, as global arrays cut along the rows."""
-  rows = NamedSharding(mesh, PartitionSpec(_ROWS))
+  rows = NamedSharding(mesh, PartitionSpec(ROWS))
   return {
     name: jax.make_array_from_process_local_data(rows, value) for name, value in batch.items()
   }
@@ -113,10 +104,21 @@ def _parts(mesh: Mesh) -> int:
   return math.lcm(mesh.shape['data'] * mesh.shape['fsdp'], jax.process_count())
 
 
-def _names(variable: nnx.Variable) -> tuple[Any, ...] | None:
-  """The names of the axes that a layer gave to its weight; None where it gave none."""
-  names = variable.get_metadata().get('out_sharding')
-  return None if names is None else tuple(names)
+def _spec(name: str, shape: tuple[int, ...], names: tuple[Any, ...], mesh: Mesh) -> PartitionSpec:
+  """The names of the LAST dimensions of an array; those of stacked layers come before them."""
+  if len(names) > len(shape):
+    raise ValueError(f'{name} must have a dimension for each of its axes {names}, but got {shape}.')
+  if not names:
+    return PartitionSpec()
+  names = (None,) * (len(shape) - len(names)) + names
+  for size, axis in zip(shape, names, strict=True):
+    parts = _parts_of(name, axis, mesh)
+    if size % parts:
+      raise ValueError(
+        f'{name} has shape {shape}, of which {size} cannot be divided over {parts} devices of the '
+        f'{axis} axis.'
+      )
+  return PartitionSpec(*names)
 
 
 def _parts_of(name: str, axis: str | tuple[str, ...] | None, mesh: Mesh) -> int:
@@ -130,21 +132,3 @@ def _parts_of(name: str, axis: str | tuple[str, ...] | None, mesh: Mesh) -> int:
     if each not in mesh.shape:
       raise ValueError(f'{name} must name axes of the mesh, {tuple(mesh.shape)}, but got {each!r}.')
   return math.prod(mesh.shape[each] for each in names)
-
-
-def _spec(
-  name: str, shape: tuple[int, ...], mesh: Mesh, names: tuple[Any, ...] | None = None
-) -> PartitionSpec:
-  rules = _RULES if names is None else (('', names),)
-  for pattern, axes in rules:
-    if re.search(pattern, name) and len(shape) >= len(axes):
-      axes = (None,) * (len(shape) - len(axes)) + axes
-      for size, axis in zip(shape, axes, strict=True):
-        parts = _parts_of(name, axis, mesh)
-        if size % parts:
-          raise ValueError(
-            f'{name} has shape {shape}, of which {size} cannot be divided over {parts} devices of '
-            f'the {axis} axis.'
-          )
-      return PartitionSpec(*axes)
-  return PartitionSpec()

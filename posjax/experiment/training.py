@@ -118,7 +118,7 @@ def make_step(
       state.params, state.rest, state.past, batch, key
     )
     if mesh is not None and past is not None:
-      places = sharding.of_state({'past': past}, mesh)['past']
+      places = sharding.of_state(past, mesh)
       past = jax.lax.with_sharding_constraint(past, places)
     updates, opt_state = optimizer.update(grads, state.optimizer, state.params)
     return State(optax.apply_updates(state.params, updates), rest, opt_state, past), loss

@@ -147,7 +147,11 @@ def load_positions(
 def _names_of(weights: Any) -> list[str]:
   if not hasattr(weights, 'keys'):
     raise TypeError(f'Weights must be a mapping of names to arrays, but got {shown(weights)}.')
-  return list(weights.keys())
+  keys = list(weights.keys())
+  for key in keys:
+    if not isinstance(key, str):
+      raise TypeError(f'The names of weights must be strings, but got {shown(key)}.')
+  return keys
 
 
 def _named(name: str, keys: list[str], prefix: str | None) -> str:

@@ -1,5 +1,6 @@
 """The settings of a layer: all that it does around its scheme."""
 
+import difflib
 from typing import Any, NamedTuple
 
 from posjax.arguments import Size, Whole, read, shown
@@ -149,8 +150,11 @@ def of_family(config: Config, index: int, part: str | None) -> tuple[Fields, Fam
     raise ValueError("The model has several parts; its layers are in config['text_config'].")
   kind = fields.get('model_type', str)
   if kind not in FAMILIES:
+    near = difflib.get_close_matches(str(kind), FAMILIES)
+    hint = f'; did you mean one of {near}?' if near else '.'
     raise ValueError(
-      f'The layers of the model_type {kind!r} are not known. Known are: {sorted(FAMILIES)}.'
+      f'model_type must be one of the {len(FAMILIES)} in docs/checkpoints.md whose layers are '
+      f'known, but got {kind!r}{hint}'
     )
   fields = Fields({**DEFAULTS.get(kind, {}), **fields.values})
   decodes = part in ('decoder', 'cross') and 'decoder_layers' in fields.values

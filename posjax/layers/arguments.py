@@ -143,13 +143,20 @@ def check_sharding(sharding: Any) -> None:
   """Refuses what is neither None nor three names of axes, along M, H and D.
 
   Raises:
-    TypeError: if it is no tuple.
+    TypeError: if it is no tuple, or has what is no name, no tuple of names, and not None.
     ValueError: if there are not three names.
   """
   if sharding is not None and not isinstance(sharding, (tuple, list)):
     raise TypeError(f'sharding must be a tuple of three mesh axes, but got {shown(sharding)}.')
   if sharding is not None and len(sharding) != 3:
     raise ValueError(f'sharding must name the mesh axes along M, H and D, but got {sharding!r}.')
+  for axis in sharding or ():
+    several = axis if isinstance(axis, tuple) else (axis,)
+    if axis is not None and not (several and all(isinstance(each, str) for each in several)):
+      raise TypeError(
+        'sharding must have a mesh axis, a tuple of mesh axes, or None for each of M, H and D, but '
+        f'got {shown(axis)}.'
+      )
 
 
 def check_params(scheme: Scheme, params: Params, name: str, source: str) -> None:

@@ -138,12 +138,33 @@ def rotary_scheme(
     angle = angles(at, frequencies(rotary_width(x.shape[-1], fraction)))
     return rotate(x, angle, interleaved, attention_factor)
 
+  angle_of = lambda width, at: angles(at, frequencies(rotary_width(width, fraction)))
+  both = Scheme(query=rotated, key=rotated, axes=1)
+  return with_values(both, angle_of, interleaved) if values else both
+
+
+def with_values(
+  scheme: Scheme,
+  angle_of: Callable[[int, Num[Array, '...']], Float[Array, '...']],
+  interleaved: bool = False,
+) -> Scheme:
+  """The scheme with values that turn, and with outputs that turn back, see the top of this file.
+
+  Args:
+    scheme: one that turns queries and keys by the same angles.
+    angle_of: from the width of a value and the ids of the tokens to the angle of each pair.
+    interleaved: see the top of this file.
+
+  Example:
+    >>> turned = with_values(Scheme(), lambda width, at: jnp.pi / 2 * at[..., None])
+    >>> turned.output({}, jnp.array([[[[-0.0, 1.0]]]]), jnp.array([[1]])).round(3)
+    Array([[[[1., 0.]]]], dtype=float32)
+  """
+
   def turned(direction: int):
-    def turn(params, x: Float[Array, 'B T H E'], at: Num[Array, 'B T']):
-      angle = angles(at, frequencies(rotary_width(x.shape[-1], fraction)))
-      return rotate(x, direction * angle, interleaved)
+    def turn(params, x: Float[Array, 'B T H E'], at: Num[Array, 'B T *n']):
+      return rotate(x, direction * angle_of(x.shape[-1], at), interleaved)
 
     return turn
 
-  both = Scheme(query=rotated, key=rotated, axes=1)
-  return both._replace(value=turned(1), output=turned(-1)) if values else both
+  return scheme._replace(value=turned(1), output=turned(-1))

@@ -21,7 +21,7 @@ from jaxtyping import Array, Float, Int, Num
 from posjax.arguments import checked
 from posjax.math.angles import assigned_angles, frequencies
 from posjax.math.checks import check_positive
-from posjax.math.rotation import rotate
+from posjax.math.rotation import rotate, with_values
 from posjax.scheme import Scheme
 
 SHIFT_INVARIANT = True
@@ -81,13 +81,18 @@ def shares(
 
 @checked
 def scheme(
-  axes: int = 2, base: float = 10000.0, dealt: bool = False, interleaved: bool = False
+  axes: int = 2,
+  base: float = 10000.0,
+  dealt: bool = False,
+  interleaved: bool = False,
+  values: bool = False,
 ) -> Scheme:
   """Rotary positions on a grid.
 
   Args:
     axes: the number of ids of each token, at least 2.
-    base, interleaved: shared by the family, see `posjax.math.rotation`. RoPE-ViT interleaves.
+    base, interleaved, values: shared by the family, see `posjax.math.rotation`. RoPE-ViT
+      interleaves.
     dealt: whether the frequencies of the whole head are dealt out to the axes in turn, as in
       Pixtral.
 
@@ -104,7 +109,10 @@ def scheme(
     raise ValueError(f'Axial RoPE needs at least 2 axes (1 is RoPE), but got {axes}.')
   check_positive('Axial RoPE', base=base)
 
-  def rotated(params, x: Float[Array, 'B T H D'], at: Num[Array, 'B T n']):
-    return rotate(x, assigned_angles(at, *shares(x.shape[-1], axes, base, dealt)), interleaved)
+  angle_of = lambda width, at: assigned_angles(at, *shares(width, axes, base, dealt))
 
-  return Scheme(query=rotated, key=rotated, axes=axes)
+  def rotated(params, x: Float[Array, 'B T H D'], at: Num[Array, 'B T n']):
+    return rotate(x, angle_of(x.shape[-1], at), interleaved)
+
+  both = Scheme(query=rotated, key=rotated, axes=axes)
+  return with_values(both, angle_of, interleaved) if values else both

@@ -81,6 +81,7 @@ def scheme(
   base: float = 10000.0,
   fraction: float = 1.0,
   interleaved: bool = False,
+  values: bool = False,
 ) -> Scheme:
   """Rotary positions for texts of a declared length.
 
@@ -88,7 +89,7 @@ def scheme(
     length: the length of the longest text, in tokens; up to the original length it is RoPE.
     original_length: the length in training, in tokens.
     factor: how much faster than the length s grows; 1 in the paper.
-    base, fraction, interleaved: shared by the family, see `posjax.math.rotation`.
+    base, fraction, interleaved, values: shared by the family, see `posjax.math.rotation`.
 
   Raises:
     ValueError: if an argument is out of range; where used, if the rotated width is odd.
@@ -100,4 +101,4 @@ def scheme(
   """
   scaled = lambda width: frequencies(width, length, original_length, factor, base)
   scaled(2)  # raises now, not at first use, if an argument is wrong
-  return rotary_scheme(scaled, fraction, interleaved)
+  return rotary_scheme(scaled, fraction, interleaved, values=values)

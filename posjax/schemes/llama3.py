@@ -79,6 +79,7 @@ def scheme(
   high_frequency_factor: float = 4.0,
   fraction: float = 1.0,
   interleaved: bool = False,
+  values: bool = False,
 ) -> Scheme:
   """Rotary positions of Llama 3.1 and later.
 
@@ -88,8 +89,8 @@ def scheme(
     low_frequency_factor: the number of turns in the original length below which a frequency is
       divided by the factor.
     high_frequency_factor: the number of turns in the original length above which it stays.
-    base, fraction, interleaved: shared by the family, see `posjax.math.rotation`. The authors' code
-      interleaves, Hugging Face does not.
+    base, fraction, interleaved, values: shared by the family, see `posjax.math.rotation`. The
+      authors' code interleaves, Hugging Face does not.
 
   Raises:
     ValueError: if an argument is out of range; where used, if the rotated width is odd.
@@ -105,4 +106,4 @@ def scheme(
     return frequencies(width, factor, original_length, base, *turns)
 
   scaled(2)  # raises now, not at first use, if an argument is wrong
-  return rotary_scheme(scaled, fraction, interleaved)
+  return rotary_scheme(scaled, fraction, interleaved, values=values)

@@ -94,6 +94,7 @@ def scheme(
   base: float = 10000.0,
   fraction: float = 1.0,
   interleaved: bool = False,
+  values: bool = False,
 ) -> Scheme:
   """Rotary positions for texts of a declared length, with searched factors.
 
@@ -105,7 +106,7 @@ def scheme(
     extension: s, the extended length of the model / its original length; by default `length` takes
       the place of the extended length.
     attention_factor: what queries and keys are multiplied by, instead of the `magnitude`.
-    base, fraction, interleaved: shared by the family, see `posjax.math.rotation`.
+    base, fraction, interleaved, values: shared by the family, see `posjax.math.rotation`.
 
   Raises:
     ValueError: if an argument is out of range; where used, if the lists do not fit the width.
@@ -129,4 +130,4 @@ def scheme(
     ratio = length / original_length if extension is None else extension
     attention_factor = magnitude(ratio, original_length)
   divided = lambda width: frequencies(width, factors, base)
-  return rotary_scheme(divided, fraction, interleaved, attention_factor)
+  return rotary_scheme(divided, fraction, interleaved, attention_factor, values)

@@ -23,7 +23,7 @@ from posjax.arguments import checked
 from posjax.math.angles import assigned_angles, frequencies
 from posjax.math.checks import check_positive
 from posjax.math.heads import multiplied
-from posjax.math.rotation import rotate
+from posjax.math.rotation import rotate, with_values
 from posjax.scheme import Scheme
 
 SHIFT_INVARIANT = True
@@ -78,12 +78,14 @@ def scheme(
   interleaved_sections: bool = False,
   scaled: Sequence[float] | None = None,
   attention_factor: float = 1.0,
+  values: bool = False,
 ) -> Scheme:
   """Multimodal rotary positions.
 
   Args:
     sections: how many frequencies each of the n ids has; twice their sum is the rotated width.
-    base: shared by the family, see `posjax.math.rotation`; Qwen2-VL has 1e6, Qwen3-VL 5e6.
+    base, values: shared by the family, see `posjax.math.rotation`; Qwen2-VL has base 1e6, Qwen3-VL
+      5e6.
     interleaved_sections: whether the ids take frequencies in turn, as in Qwen3-VL.
     scaled: the frequencies of all pairs, in radians per token, instead of RoPE's: those of
       `posjax.schemes.yarn.frequencies`, say, by which Qwen's models read longer texts.
@@ -108,13 +110,17 @@ def scheme(
       f'{len(by_pair)}.'
     )
 
-  def rotated(params, x: Float[Array, 'B T H D'], at: Num[Array, 'B T n']):
-    if x.shape[-1] < width:
+  def angle_of(head_dim, at):
+    if head_dim < width:
       raise ValueError(
         f'Sections {tuple(sections)} rotate {width} dimensions of each head, but got heads of '
-        f'width {x.shape[-1]}.'
+        f'width {head_dim}.'
       )
-    turned = rotate(x, assigned_angles(at, by_pair, taken_by))
+    return assigned_angles(at, by_pair, taken_by)
+
+  def rotated(params, x: Float[Array, 'B T H D'], at: Num[Array, 'B T n']):
+    turned = rotate(x, angle_of(x.shape[-1], at))
     return turned if attention_factor == 1 else multiplied(turned, attention_factor)
 
-  return Scheme(query=rotated, key=rotated, axes=len(sections))
+  both = Scheme(query=rotated, key=rotated, axes=len(sections))
+  return with_values(both, angle_of) if values else both

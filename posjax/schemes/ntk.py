@@ -52,12 +52,13 @@ def scheme(
   base: float = 10000.0,
   fraction: float = 1.0,
   interleaved: bool = False,
+  values: bool = False,
 ) -> Scheme:
   """Rotary positions with the base raised for longer texts.
 
   Args:
     factor: the length of the text / the length in training, or more; 1 is RoPE.
-    base, fraction, interleaved: shared by the family, see `posjax.math.rotation`.
+    base, fraction, interleaved, values: shared by the family, see `posjax.math.rotation`.
 
   Raises:
     ValueError: if an argument is out of range; where used, if the rotated width is odd.
@@ -68,4 +69,5 @@ def scheme(
     ('query', 'key')
   """
   frequencies(2, base, factor)  # raises now, not at first use, if an argument is wrong
-  return rotary_scheme(lambda width: frequencies(width, base, factor), fraction, interleaved)
+  rescaled = lambda width: frequencies(width, base, factor)
+  return rotary_scheme(rescaled, fraction, interleaved, values=values)

@@ -182,15 +182,24 @@ CASES = [
 ] + [
   {'width': 80, 'v_width': 48, 'tokens': (100, 300), 'sinks': True},
   {'width': 576, 'v_width': 64},
+  {'rules': (0.1, False, (256, 128), None, 0.0)},
+  {'rules': (0.1, False, (None, 64), 30.0, 0.0), 'dtype': 'float32', 'width': 64},
+  {'rules': (0.1, False, (512, None), None, 0.0), 'tokens': (100, 300), 'table': False},
 ]  # fmt: skip
 
 SCHEMES = [
   'alibi(learned=True)', 't5', 'gaussian', 'kerple', 'sandwich', 'dynamic_bias(width=32)', 'rope',
   'pope', 'tener', 'transformer_xl', 'rope+alibi', 't5+kerple',
+  'rope(values=True)', 'yarn(4.0, 64, values=True)+alibi(learned=True)', 'ntk(values=True)+t5',
 ]  # fmt: skip
+WINDOWS = [
+  (line, window)
+  for line in ('rope(values=True)', 't5', 'rope+alibi')
+  for window in ((128, 64), (None, 32), (200, None))
+]
 
 
-def scheme(compiler: Compiler, line: str):
+def scheme(compiler: Compiler, line: str, window=None):
   """What the kernels of attention with a scheme use, in bfloat16, with all its gradients."""
   import jax
   import jax.numpy as jnp
@@ -209,7 +218,8 @@ def scheme(compiler: Compiler, line: str):
 
   def number(args, pos):
     q, k, v, params = args
-    options = {'q_pos': pos, 'k_pos': pos, 'causal': True, 'implementation': 'pallas'}
+    options = {'q_pos': pos, 'k_pos': pos, 'implementation': 'pallas'}
+    options |= {'causal': True} if window is None else {'window': window}
     return posjax.attend(q, k, v, one, params, **options).astype(jnp.float32).sum()
 
   return compiler(jax.value_and_grad(number), (heads(4), heads(2), heads(2), params), pos)
@@ -217,9 +227,14 @@ def scheme(compiler: Compiler, line: str):
 
 def main(target: str, what: str, dump: str) -> None:
   compiler = Compiler(target, dump)
-  for case in CASES if what == 'kernels' else SCHEMES:
-    used = kernels(compiler, **case) if what == 'kernels' else scheme(compiler, case)
-    print(f'{compiler.device.device_kind}: {case}')
+  calls = {
+    'kernels': [(kernels, (), case) for case in CASES],
+    'schemes': [(scheme, (line,), {}) for line in SCHEMES]
+    + [(scheme, (line,), {'window': window}) for line, window in WINDOWS],
+  }
+  for call, positional, named in calls[what]:
+    used = call(compiler, *positional, **named)
+    print(f'{compiler.device.device_kind}: {" ".join(positional)} {named}')
     print(''.join(f'  {kernel}: {text}\n' for kernel, text in sorted(used.items())), flush=True)
 
 

@@ -1,12 +1,14 @@
-"""Where each parameter lives: rules that read names must match the names that models have."""
+"""Where each parameter lives: the axes that models name, and the shapes that devices then hold."""
 
 import re
 
 import jax
+import jax.numpy as jnp
 import pytest
 from flax import nnx
 
 import posjax
+from posjax.experiment.models import axes
 from posjax.experiment.models.classifier import Classifier
 from posjax.experiment.models.encoder_decoder import EncoderDecoder
 from posjax.experiment.models.recurrent import RecurrentTransformer
@@ -66,30 +68,66 @@ def test_every_kernel_and_the_table_are_cut_as_their_kind_and_nothing_else_is(ma
       assert kind is not None, path
       assert spec == KERNELS[kind], path
       found.add(kind)
-    else:
-      assert spec == (), path
+    elif path[-1] in ('bias', 'values') and not any('norm' in name for name in path):
+      assert set(spec) & {'fsdp', 'tensor'}, path
   assert found == kinds
+
+
+HELD = {  # of a chain on 2 x 2 devices: the whole shape, and that of a device
+  "shared'][0]['held']['2']['table": ((32, 2), (32, 1)),
+  "shared'][0]['held']['3']['u": ((2, 8), (1, 8)),
+  "shared'][0]['held']['3']['v": ((2, 8), (1, 8)),
+  "scheme_params']['1']['slopes": ((2, 2), (2, 1)),
+  "scheme_params']['3']['w_r": ((2, 16, 2, 8), (2, 8, 1, 8)),
+  "shared'][0]['held']['4']['table": ((512, 16), (512, 8)),
+  "table']['embedding": ((12, 16), (6, 8)),
+  "key']['kernel": ((2, 16, 2, 8), (2, 8, 1, 8)),
+  "query']['kernel": ((2, 16, 2, 8), (2, 8, 1, 8)),
+  "value']['kernel": ((2, 16, 2, 8), (2, 8, 1, 8)),
+  "out']['kernel": ((2, 2, 8, 16), (2, 1, 8, 8)),
+  "up']['kernel": ((2, 16, 64), (2, 8, 32)),
+  "up']['bias": ((2, 64), (2, 32)),
+  "down']['kernel": ((2, 64, 16), (2, 32, 8)),
+  "down']['bias": ((2, 16), (2, 8)),
+}
+
+
+def test_devices_hold_the_shares_of_every_parameter_that_its_names_say():
+  """The parameters of the schemes are cut as the weights are; norms alone are whole."""
+  scheme = posjax.get('rope+alibi+t5+transformer_xl+learned')
+  make = lambda: Transformer(12, scheme, **{**SIZES, 'rngs': nnx.Rngs(0)})
+  state = jax.eval_shape(lambda: nnx.state(make()))
+  whole = jax.tree.leaves_with_path(state)
+  cut = jax.tree.leaves(of_state(state, make_mesh(fsdp=2, tensor=2)))
+  found = {}
+  for (path, leaf), sharding in zip(whole, cut, strict=True):
+    name = jax.tree_util.keystr(path)
+    if 'norm' in name:
+      assert tuple(sharding.spec) == ()
+      continue
+    [kind] = [kind for kind in HELD if name.endswith(f"{kind}'].value")]
+    found[kind] = (leaf.shape, sharding.shard_shape(leaf.shape))
+  assert found == HELD
 
 
 def test_what_is_remembered_is_cut_along_the_rows():
   model = RecurrentTransformer(11, posjax.get('transformer_xl'), **SIZES)
-  found = specs({'past': jax.eval_shape(lambda: model.init_past(2, 3))})
+  found = specs(jax.eval_shape(lambda: model.init_past(2, 3)))
   assert sorted(found.values(), key=len) == [(ROWS, None), (ROWS, None), (None, ROWS, None, None)]
 
 
 @pytest.mark.parametrize('line', ['t5', 'transformer_xl', 'deberta', 'complex_order(phases=True)'])
-def test_what_layers_share_is_whole_everywhere_and_has_no_name_of_a_table_of_tokens(line):
+def test_what_layers_share_has_no_name_of_a_table_of_tokens(line):
   model = Transformer(11, posjax.get(line), **SIZES)
   shared = {
     path: spec for path, spec in specs(nnx.state(model, nnx.Param)).items() if 'shared' in path
   }
   assert shared
-  for path, spec in shared.items():
-    assert spec == ()
+  for path in shared:
     assert not any('embedding' in name or 'kernel' in name for name in path)  # no weight decay
 
 
-def test_names_that_a_layer_gives_to_its_axes_come_before_the_patterns():
+def test_names_that_a_layer_gives_to_its_axes_are_read_and_wrong_ones_are_refused():
   with nnx.use_eager_sharding(False):
     names = {'sharding': ('tensor', 'fsdp', None), 'rngs': nnx.Rngs(0)}
     layer = Attention(16, 2, posjax.get('t5+alibi'), **names)
@@ -99,5 +137,10 @@ def test_names_that_a_layer_gives_to_its_axes_come_before_the_patterns():
   assert cut['query', 'kernel'] == ('tensor', 'fsdp', None)
   assert cut['out', 'kernel'] == ('fsdp', None, 'tensor')
   assert cut['0', 'table'] == (None, 'fsdp')
-  with pytest.raises(ValueError, match=r"must name axes of the mesh, .*'data'.*, but got 'embed'"):
+  with pytest.raises(
+    ValueError, match=r"kernel'.* must name axes of the mesh, .*'data'.*, but got 'embed'"
+  ):
     of_state(nnx.state(other), make_mesh())
+  longer = {'bias': nnx.Param(jnp.zeros(2), **axes.named('fsdp', None))}
+  with pytest.raises(ValueError, match=r"'bias'.* a dimension for each of its axes .* got \(2,\)"):
+    of_state(longer, make_mesh())

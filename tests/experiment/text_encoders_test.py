@@ -9,7 +9,7 @@ import pytest
 from flax import nnx
 
 import posjax
-from posjax.experiment.models import pooling
+from posjax.experiment.models import encoders, pooling
 from posjax.experiment.models.blocks import Block, Layer
 from posjax.experiment.models.complex_layers import GRUCell
 from posjax.experiment.models.embedding import Embedded
@@ -305,3 +305,18 @@ def test_only_the_last_state_of_a_backward_direction_is_that_at_the_first_token(
 def test_the_first_token_is_found_after_left_padding():
   x, real = normal(1, 4, 2), np.array([[False, True, True, False]])
   np.testing.assert_array_equal(pooling.first(jnp.asarray(x), jnp.asarray(real)), x[:, 1])
+
+
+@pytest.mark.parametrize(
+  ('name', 'option', 'value'),
+  [
+    ('partitioned', 'query_key', 'heads'),
+    ('lstm', 'query_key', 'joint'),
+    ('transformer', 'silent_content', (1,)),
+    ('cnn', 'silent_position', [1]),
+  ],
+)
+def test_what_an_encoder_cannot_do_is_refused(name, option, value):
+  given = {option: value}
+  with pytest.raises(ValueError, match=f"'{name}' has no model.{option}, but got .*{value[-1]}"):
+    encoders.make(name, (posjax.Scheme(),), 8, given, layer_set=REAL, rngs=nnx.Rngs(0))

@@ -53,6 +53,8 @@ def shown(value: Any) -> tuple[str, ...]:
       'NaN',
       *map(str, value.shape),
     ]
+  if isinstance(value, tuple) and hasattr(value, '_fields'):  # one of them is named
+    ways += [way for each in value for way in shown(each)]
   if isinstance(value, (list, tuple, dict)) and value:
     ways += [repr(next(iter(value)))[:20], f' {len(value)}']
   if isinstance(value, list) and not value:

@@ -98,6 +98,20 @@ def sentence_pairs() -> Path:
   return scratch() / 'sentence_pairs'
 
 
+@functools.cache
+def trees() -> Path:
+  """A folder with trees in brackets: a subject, a verb, and sometimes an object."""
+  noun = lambda i: f'(NP (DT the) (NN {WORDS[(1, 5, 8)[i % 3]]}))'
+  verb = lambda i: f'(VBD {WORDS[(2, 7)[i % 2]]})'
+  lines = [
+    f'(S {noun(i)} (VP {verb(i)} {noun(i // 3)}))' if i % 4 else f'(S {noun(i)} (VP {verb(i)}))'
+    for i in range(60)
+  ]
+  _lines('trees/train.mrg', lines[:48])
+  _lines('trees/dev.mrg', lines[48:])
+  return scratch() / 'trees'
+
+
 def _lines(name: str, lines: list[str]) -> Path:
   """The file of that name; it is written where another process has not done so."""
   path = scratch() / name
@@ -135,6 +149,8 @@ DATA = {
   'pairs': sentence_pairs,
   'esim': sentence_pairs,
   'one_row': sentence_pairs,
+  'parsing': trees,
+  'parsing_joined': trees,
 }
 
 

@@ -6,6 +6,7 @@ from configs import (
   algorithmic,
   classification,
   default,
+  parsing,
   sentence_pairs,
   tagging,
   translation,
@@ -55,6 +56,12 @@ PAIRS = {
   'model.ff_width': 16,
   'model.hidden_width': 16,
 }
+PARSING = {
+  'task.widths': (8, 12),
+  'task.min_count': 1,
+  'model.label_width': 16,
+  'model.hidden_width': 16,
+}
 KINDS = {
   'bytes': (default, LANGUAGE),
   'words': (default, {**LANGUAGE, 'task.tokens': 'words'}),
@@ -73,6 +80,8 @@ KINDS = {
   'pairs': (sentence_pairs, PAIRS),
   'esim': (sentence_pairs, {**PAIRS, 'scheme': 'none', 'task.architecture': 'esim'}),
   'one_row': (sentence_pairs, {**PAIRS, 'scheme': 'rope', 'task.architecture': 'one_row'}),
+  'parsing': (parsing, {**PARSING, 'scheme': 'concatenated'}),
+  'parsing_joined': (parsing, {**PARSING, 'scheme': 'rope', 'model.encoder': 'transformer'}),
 }
 
 

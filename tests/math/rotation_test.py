@@ -3,6 +3,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+import posjax
 from posjax.math.rotation import check_fraction, rotary_scheme, rotary_width, rotate
 from tests.loops import error
 from tests.rotations import turned
@@ -88,3 +89,70 @@ def test_the_frequencies_are_asked_for_the_rotated_width():
   scheme = rotary_scheme(lambda width: asked.append(width) or np.ones(width // 2), fraction=0.25)
   scheme.query({}, jnp.zeros((1, 2, 1, 32)), jnp.zeros((1, 2), jnp.int32))
   assert asked == [8]
+
+
+def _geometric(width, base=10000.0):
+  return np.float64(base) ** (-2 * np.arange(width // 2) / width)
+
+
+def _rescaled(width, base, factor):
+  return _geometric(width, base * factor ** (width / (width - 2)))
+
+
+def _llama3(width, factor, length, base):
+  """Grattafiori et al. 2024, in the form of the released code: by wavelengths, pair by pair."""
+  found = []
+  for f in _geometric(width, base):
+    wavelength = 2 * np.pi / f
+    share = min(max((length / wavelength - 1.0) / (4.0 - 1.0), 0.0), 1.0)
+    found.append(share * f + (1 - share) * f / factor)
+  return np.array(found)
+
+
+LISTS = 'short_factor=(1.0, 1.0, 1.0), long_factor=(1.0, 1.5, 4.0)'
+TURNING = {  # of values of width 6 on axis 0, unless a second entry says which axis
+  'ntk(factor=8.0, base=100.0': (_rescaled(6, 100.0, 8.0), (0, 0, 0)),
+  'dynamic_ntk(length=512, original_length=128, factor=2.0': (_rescaled(6, 1e4, 7.0), (0, 0, 0)),
+  f'longrope(512, 128, {LISTS}': (_geometric(6) / [1.0, 1.5, 4.0], (0, 0, 0)),
+  'llama3(factor=8.0, original_length=32, base=10.0': (_llama3(6, 8.0, 32, 10.0), (0, 0, 0)),
+  'axial_rope(axes=3, base=100.0': ([1.0, 1.0, 1.0], (0, 1, 2)),
+  'axial_rope(axes=3, dealt=True': (_geometric(6), (0, 1, 2)),
+  'mrope(sections=(1, 2)': (_geometric(6), (0, 1, 1)),
+}
+
+
+@pytest.mark.parametrize('line', TURNING)
+def test_values_turn_as_the_formula_says_and_outputs_turn_back(line):
+  """In float64; the values are narrower than queries and keys would be, and nothing scales them."""
+  each, axes = TURNING[line]
+  assert posjax.places(posjax.get(f'{line})')) == ('query', 'key')
+  scheme = posjax.get(f'{line}, values=True)')
+  assert posjax.places(scheme) == ('query', 'key', 'value', 'output')
+  v = _heads(6)
+  several = np.random.default_rng(2).integers(0, 500, (2, 3, max(axes) + 1))
+  at = jnp.asarray(several if scheme.axes > 1 else several[..., 0])
+  expected = _by_complex_numbers(v, several[..., list(axes)] * np.asarray(each), False, 1.0)
+  found = scheme.value({}, jnp.asarray(v), at)
+  assert error(found, expected) < 1e-5
+  assert error(found, v) > 0.1
+  assert error(scheme.output({}, found, at), v) < 1e-6
+
+
+def test_values_turn_by_neighbours_where_queries_do():
+  for line in ('ntk(interleaved=True', 'axial_rope(interleaved=True'):
+    scheme = posjax.get(f'{line}, values=True)')
+    at = jnp.arange(6).reshape(2, 3, 1)
+    at = jnp.concatenate([at, at + 7], axis=-1) if scheme.axes > 1 else at[..., 0]
+    v = jnp.asarray(_heads(8))
+    assert error(scheme.value({}, v, at), scheme.query({}, v, at)) == 0
+
+
+def test_the_factor_of_mrope_and_of_longrope_is_not_for_values():
+  pos = jnp.arange(6).reshape(2, 3)
+  v = jnp.asarray(_heads(6))
+  lines = [('mrope(sections=(1, 2), attention_factor=1.5, values=True)', 2)]
+  lines.append((f'longrope(512, 128, {LISTS}, values=True)', 1))
+  for line, axes in lines:
+    at = pos if axes == 1 else jnp.stack([pos] * axes, axis=-1)
+    norms = [jnp.linalg.norm(x, axis=-1) for x in (v, posjax.get(line).value({}, v, at))]
+    assert error(*norms) < 1e-6

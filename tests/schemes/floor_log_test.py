@@ -82,3 +82,50 @@ def test_bfloat16_queries_are_multiplied_in_float32():
 def test_arguments_out_of_range_are_refused(arguments, message):
   with pytest.raises(ValueError, match=message):
     floor_log.scheme(**arguments)
+
+
+@pytest.mark.slow
+def test_temperatures_are_those_of_ministral_3_in_transformers():
+  pytest.importorskip('transformers', reason='This compares with transformers and torch.')
+  import torch
+  from transformers.models.ministral3.modeling_ministral3 import get_llama_4_attn_scale
+
+  pos = np.r_[0:9, 16383, 16384, 32767, 32768, 10**6, 2**24 - 1].astype(np.int32)
+  for scale, floor in ((0.1, 16384), (0.7, 3)):
+    theirs = get_llama_4_attn_scale(torch.tensor(pos)[None], scale, floor)
+    found = floor_log.temperature(jnp.asarray(pos), floor, scale, offset=0)
+    np.testing.assert_allclose(found, theirs.numpy()[0, 0, :, 0], rtol=3e-7)
+
+
+@pytest.mark.slow
+def test_queries_are_those_of_llama_4_in_transformers():
+  """What its attention layer without RoPE hands to the softmax, for the same projections."""
+  pytest.importorskip('transformers', reason='This compares with transformers and torch.')
+  import torch
+  from transformers import Llama4TextConfig
+  from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
+  from transformers.models.llama4.modeling_llama4 import Llama4TextAttention
+
+  handed = []
+
+  def seeing(module, query, key, value, *args, **kwargs):
+    handed.append((query, key))
+    return value.repeat_interleave(2, dim=1).transpose(1, 2), None
+
+  ALL_ATTENTION_FUNCTIONS.register('seeing', seeing)
+  config = Llama4TextConfig(
+    **{'hidden_size': 16, 'num_attention_heads': 4, 'num_key_value_heads': 2, 'head_dim': 4},
+    **{'num_hidden_layers': 1, 'no_rope_layers': [0], 'floor_scale': 7, 'attn_scale': 0.3},
+    attn_implementation='seeing',
+  )
+  torch.manual_seed(0)
+  layer, x = Llama4TextAttention(config, 0), torch.randn(2, 40, 16)
+  with torch.no_grad():
+    layer(x, position_embeddings=None, attention_mask=None)
+    (query, key), before = handed[0], layer.q_proj(x).view(2, 40, 4, 4)
+  scheme = floor_log.scheme(floor=7, scale=0.3)
+  pos = jnp.broadcast_to(jnp.arange(40), (2, 40))
+  found = scheme.query({}, jnp.asarray(before.numpy()), pos)
+  assert error(found, query.transpose(1, 2).numpy()) < 1e-6
+  assert error(found, before.numpy()) > 0.1
+  np.testing.assert_array_equal(key.transpose(1, 2), layer.k_proj(x).view(2, 40, 2, 4).detach())

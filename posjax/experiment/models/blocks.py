@@ -16,6 +16,7 @@ import jax.numpy as jnp
 from flax import nnx
 from jaxtyping import Array, Float, Inexact, Int
 
+from posjax.experiment.models import axes
 from posjax.experiment.models.embedding import Embedded
 from posjax.experiment.models.layer_sets import (
   COMPLEX,
@@ -119,9 +120,10 @@ class FeedForward(nnx.Module):
       raise ValueError('A complex feed-forward layer has no gate, but got gated=True.')
     self.layer_set = layer_set
     self.activation = activation_named(activation)
-    self.up = layer_set.dense(width, ff_width, rngs=rngs)
-    self.gate = layer_set.dense(width, ff_width, rngs=rngs) if gated else None
-    self.down = layer_set.dense(ff_width, width, rngs=rngs)
+    inner: Any = {'names': (axes.WIDTH, axes.HIDDEN), 'rngs': rngs}
+    self.up = layer_set.dense(width, ff_width, **inner)
+    self.gate = layer_set.dense(width, ff_width, **inner) if gated else None
+    self.down = layer_set.dense(ff_width, width, names=(axes.HIDDEN, axes.WIDTH), rngs=rngs)
 
   def __call__(self, x: Inexact[Array, 'B T M']) -> Inexact[Array, 'B T M']:
     """Transforms every token in the same way."""
@@ -197,7 +199,8 @@ class Block(nnx.Module):
       'dropout_rate': dropout_rate,
       'rngs': rngs,
     }
-    self.attention = layer_set.attention(
+    self.attention = axes.attention(
+      layer_set.attention,
       width,
       num_heads,
       layer.scheme,
@@ -212,7 +215,9 @@ class Block(nnx.Module):
     if not output_projection:
       attention: Any = self.attention
       attention.out = Joined()
-    make_cross = lambda scheme: layer_set.attention(width, num_heads, scheme, **heads)
+    make_cross = lambda scheme: axes.attention(
+      layer_set.attention, width, num_heads, scheme, **heads
+    )
     self.cross = None if cross is None else make_cross(layer_set.cross(cross))
     self.feed_forward = FeedForward(
       width, ff_width, activation, gated, layer_set=layer_set, rngs=rngs

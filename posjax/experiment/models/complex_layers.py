@@ -22,6 +22,7 @@ from jaxtyping import Array, Complex, Float, Inexact
 
 from posjax import nnx as adapter
 from posjax.chain import chain
+from posjax.experiment.models import axes
 from posjax.math.heads import product
 from posjax.scheme import Scheme
 
@@ -76,8 +77,15 @@ def attention_score(
 class _Biased(nnx.Module):
   """c + id, the rows of `values`, and the activation: what follows the linear map in eq. 10."""
 
-  def __init__(self, shape: tuple[int, ...], use_bias: bool, activation: Real | None):
-    self.values = nnx.data(nnx.Param(jnp.zeros((2, *shape))) if use_bias else None)
+  def __init__(
+    self,
+    shape: tuple[int, ...],
+    use_bias: bool,
+    activation: Real | None,
+    names: tuple[axes.Name, ...] = (),
+  ):
+    make = lambda: nnx.Param(jnp.zeros((2, *shape)), **axes.named(None, *names))
+    self.values = nnx.data(make() if use_bias else None)
     self.activation = activation
 
   def __call__(self, z: Complex[Array, '*shape']) -> Complex[Array, '*shape']:
@@ -98,6 +106,7 @@ class Dense(nnx.Module):
     out_width: N; or the sizes of several axes.
     activation: sigma, a function of real numbers; None is the identity.
     use_bias: whether there are c and d.
+    names: of the axes of both kernels, one for each dimension; they are whole without names.
     rngs: a stream for `params`.
   """
 
@@ -108,15 +117,17 @@ class Dense(nnx.Module):
     *,
     activation: Real | None = None,
     use_bias: bool = True,
+    names: tuple[axes.Name, ...] = (),
     rngs: nnx.Rngs,
   ):
     inputs = (width,) if isinstance(width, int) else width
     outputs = (out_width,) if isinstance(out_width, int) else out_width
-    axes = tuple(range(-len(inputs), 0))
-    options: Any = {'axis': axes, 'use_bias': False, 'kernel_init': _KERNEL_INIT, 'rngs': rngs}
+    names = names or (None,) * len(inputs + outputs)
+    options: Any = {'axis': tuple(range(-len(inputs), 0)), 'use_bias': False, 'rngs': rngs}
+    options |= {'kernel_init': _KERNEL_INIT, 'kernel_metadata': axes.named(*names)}
     make = lambda: nnx.LinearGeneral(inputs, outputs, **options)
     self.real, self.imag = make(), make()
-    self.bias = _Biased(outputs, use_bias, activation)
+    self.bias = _Biased(outputs, use_bias, activation, names[len(inputs) :])
 
   def __call__(self, z: Complex[Array, '...']) -> Complex[Array, '...']:
     """The same for every token."""
@@ -339,11 +350,12 @@ class Attention(adapter.Attention):
     super().__init__(width, num_heads, scheme, rngs=rngs, **options)
     dims = self.layer.dims
     heads, kv_heads = (dims.num_heads, dims.head_dim), (dims.num_kv_heads, dims.head_dim)
+    m, h, d = options.get('sharding') or (None, None, None)
     # In place of the real projections.
-    project: Any = functools.partial(Dense, use_bias=use_bias, rngs=rngs)
+    project: Any = functools.partial(Dense, use_bias=use_bias, names=(m, h, d), rngs=rngs)
     self.query = project(width, heads)
     self.key, self.value = project(width, kv_heads), project(width, kv_heads)
-    self.out = project(heads, width)
+    self.out = project(heads, width, names=(h, d, m))
 
   def init_cache(self, *args: Any, **options: Any) -> Any:
     """As in `posjax.nnx.Attention`, for complex keys and values."""

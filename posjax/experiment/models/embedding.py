@@ -18,8 +18,9 @@ from flax import nnx
 from jaxtyping import Array, Bool, Float, Inexact, Int
 
 from posjax.experiment.data.words import UNKNOWN_ID
+from posjax.experiment.models import axes
 from posjax.layers.parameters import named
-from posjax.nnx import Constant, Parameters
+from posjax.nnx import Constant
 from posjax.scheme import Dims, Ids, Params, PRNGKey, Scheme
 
 
@@ -59,7 +60,8 @@ class Positions(nnx.Module):
   def __init__(self, schemes: Sequence[Scheme], dims: Dims, *, rngs: nnx.Rngs):
     self.schemes = tuple(dict.fromkeys(schemes))
     self.which = tuple(self.schemes.index(scheme) for scheme in schemes)
-    self.shared = nnx.List([Parameters(s, s.init_model(rngs.params(), dims)) for s in self.schemes])
+    shared = [axes.parameters(s, 'init_model', rngs.params(), dims) for s in self.schemes]
+    self.shared = nnx.List(shared)
 
   def ids(self, pos: Ids, key: PRNGKey | None = None) -> tuple[Ids, ...]:
     """Place 0: the ids of each distinct scheme. Without a key, ids stay as they are."""
@@ -98,6 +100,7 @@ class Table(nnx.Embed):
     width: M.
     trained: whether it is learned.
     vectors: [V, M], its initial rows.
+    names: of the axes along which it is cut, see `models.axes`; by default it is whole.
     rngs: a stream for `params`.
 
   Raises:
@@ -111,16 +114,18 @@ class Table(nnx.Embed):
     *,
     trained: bool = True,
     vectors: np.ndarray | None = None,
+    names: tuple[axes.Name, axes.Name] = axes.WHOLE,
     rngs: nnx.Rngs,
   ):
     drawn = nnx.initializers.normal(width**-0.5)
-    super().__init__(rows, width, embedding_init=drawn, rngs=rngs)
+    own = axes.named(*names)
+    super().__init__(rows, width, embedding_init=drawn, embedding_metadata=own, rngs=rngs)
     if vectors is not None:
       if vectors.shape != (rows, width):
         raise ValueError(f'vectors must be [V, M] = {(rows, width)}, but got {vectors.shape}.')
       self.embedding[...] = jnp.asarray(vectors)
     if not trained:
-      constant: Any = Constant(self.embedding[...])  # to nnx.Embed, this is always a Param
+      constant: Any = Constant(self.embedding[...], **own)  # to nnx.Embed, this is always a Param
       self.embedding = constant
 
   def scaled(self, rows: Int[Array, '*shape']) -> Float[Array, '*shape M']:
@@ -131,8 +136,8 @@ class Table(nnx.Embed):
 class Embedding(Positions):
   """Token embeddings with positions, from a table.
 
-  Models call it `embed`, not `embedding`: rules for weight decay and sharding look for 'embedding'
-  in the path of a parameter, and mean the table of the tokens but not the parameters of a scheme.
+  Models call it `embed`, not `embedding`: the rule for weight decay looks for 'embedding' in the
+  path of a parameter, and means the table of the tokens but not the parameters of a scheme.
 
   Args:
     schemes: a pattern, one scheme per layer. Equal schemes share their parameters, and embed once.
@@ -162,7 +167,7 @@ class Embedding(Positions):
       for scheme, own, other in zip(self.schemes, self.shared, words.shared, strict=True):
         own.held = nnx.data(_with_words(own.held, other.held, _per_word(scheme, dims)))
       return
-    self.table = Table(dims.vocab, dims.width, vectors=vectors, rngs=rngs)
+    self.table = Table(dims.vocab, dims.width, vectors=vectors, names=axes.TABLE, rngs=rngs)
 
   def __call__(
     self,

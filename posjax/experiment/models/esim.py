@@ -23,7 +23,7 @@ from flax import nnx
 from jaxtyping import Array, Float
 
 from posjax.experiment.checks import Count, Share
-from posjax.experiment.models import encoders
+from posjax.experiment.models import axes, encoders
 from posjax.experiment.models import pooling as pool
 from posjax.experiment.models.embedding import Embedded, Positions, make_dims
 from posjax.experiment.models.layer_sets import REAL, dropout, layer_set_of, split_key
@@ -106,7 +106,7 @@ class ESIM(nnx.Module):
     self.project = nnx.Linear(8 * hidden_width, hidden_width, rngs=rngs)
     self.compose = recurrent(hidden_width)
     self.hidden = nnx.Linear(8 * hidden_width, hidden_width, rngs=rngs)
-    self.readout = nnx.Linear(hidden_width, labels, rngs=rngs)
+    self.readout = axes.readout(hidden_width, labels, rngs=rngs)
     self.dropout_rate = dropout_rate
 
   def __call__(

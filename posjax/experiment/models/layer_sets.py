@@ -15,7 +15,7 @@ from jaxtyping import Array, Float, Inexact
 
 from posjax import nnx as adapter
 from posjax.experiment.checks import check_value
-from posjax.experiment.models import complex_layers
+from posjax.experiment.models import axes, complex_layers
 from posjax.experiment.names import nearest
 from posjax.scheme import Dims, PRNGKey, Scheme, declares
 
@@ -26,7 +26,8 @@ class LayerSet(NamedTuple):
   """Constructors of layers for numbers of one kind.
 
   Attributes:
-    dense: `(width, out_width, rngs=) -> layer`, without activation.
+    dense: `(width, out_width, names=, rngs=) -> layer`, without activation; the names are those of
+      the axes of its kernel, see `models.axes`.
     conv: `(width, out_width, kernel_size, rngs=) -> layer`, without padding.
     norm: `(name) -> (width, rngs=) -> layer`.
     attention: the constructor of `posjax.nnx.Attention`, or one with the same arguments.
@@ -93,7 +94,7 @@ def _complex_norm(name: str) -> Callable[..., nnx.Module]:
 
 
 REAL = LayerSet(
-  dense=nnx.Linear,
+  dense=axes.linear,
   conv=lambda width, out_width, kernel_size, *, rngs: nnx.Conv(
     width, out_width, (kernel_size,), padding='VALID', rngs=rngs
   ),

@@ -13,7 +13,7 @@ from flax import nnx
 from jaxtyping import Array, Float, Int
 
 from posjax.experiment.checks import Count, OneOf, Share
-from posjax.experiment.models import encoders
+from posjax.experiment.models import axes, encoders
 from posjax.experiment.models import pooling as pool
 from posjax.experiment.models.embedding import Positions, Table
 from posjax.experiment.models.layer_sets import dropout, layer_set_of, real_parts, split_key
@@ -90,7 +90,7 @@ class OneRow(nnx.Module):
     given = {**options, 'num_heads': num_heads, 'dropout_rate': dropout_rate}
     self.encoder = encoders.make(encoder, pattern, width, given, layer_set=layer_set, rngs=rngs)
     self.pooling = self.encoder.pooling or pool.check(pooling)
-    self.readout = nnx.Linear(layer_set.parts * self.encoder.pooled_features, labels, rngs=rngs)
+    self.readout = axes.readout(layer_set.parts * self.encoder.pooled_features, labels, rngs=rngs)
     self.dropout_rate = dropout_rate
 
   def __call__(

@@ -13,6 +13,7 @@ import numpy as np
 from flax import nnx
 from jaxtyping import Array, Float, Int
 
+from posjax.experiment.models import axes
 from posjax.experiment.models.embedding import Table
 from posjax.scheme import Ids, PRNGKey
 
@@ -126,7 +127,9 @@ class WordVectors(nnx.Module):
   ):
     # Where vectors are given none are drawn from the stream, so that what follows stays the same.
     own = rngs if vectors is None else nnx.Rngs(0)
-    self.table = Table(vocab, word_width, trained=train_words, vectors=vectors, rngs=own)
+    self.table = Table(
+      vocab, word_width, trained=train_words, vectors=vectors, names=axes.TABLE, rngs=own
+    )
     self.characters = (
       Table(ngrams, char_width, trained=train_characters, rngs=rngs) if ngrams else None
     )

@@ -33,7 +33,7 @@ from jaxtyping import Array, Float, Int
 
 import posjax
 from posjax.experiment.checks import Count, Keys, Share, keys_of
-from posjax.experiment.models import encoders, pooling
+from posjax.experiment.models import axes, encoders, pooling
 from posjax.experiment.models.characters import CharacterEncoder, Characters
 from posjax.experiment.models.embedding import (
   Embedded,
@@ -267,7 +267,7 @@ class Spans(nnx.Module):
       raise ValueError(f'A parser needs a label beside that of no constituent, but got {labels}.')
     self.hidden = nnx.Linear(features, width, rngs=rngs)
     self.norm = nnx.LayerNorm(width, rngs=rngs)
-    self.readout = nnx.Linear(width, labels - 1, rngs=rngs)
+    self.readout = axes.readout(width, labels - 1, rngs=rngs)
 
   def __call__(self, tokens: Float[Array, 'B T F']) -> Float[Array, 'B T-2 T-2 C']:
     """Scores by the first and the last word of a span; where the last comes first, 0."""

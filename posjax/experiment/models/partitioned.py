@@ -10,22 +10,25 @@ of the authors' code, whose halves of a head are equal, and whose feed-forward g
 the model half of its width.
 """
 
+from typing import Any
+
 import jax.numpy as jnp
 from flax import nnx
 from jaxtyping import Array, Bool, Float, Int, Num
 
+from posjax.experiment.models import axes
 from posjax.experiment.models.layer_sets import activation_named
 from posjax.layers import arguments, parameters
 from posjax.layers import layer as layers
 from posjax.layers.tokens import Heads, Tokens
-from posjax.nnx import Parameters
 from posjax.scheme import Ids, Params, PRNGKey, Scheme
 
 
 class PartitionedLinear(nnx.Module):
   """[x_c | x_p] -> [W_c x_c | W_p x_p], each with a bias of its own where `use_bias` says so.
 
-  `widths` and `out_widths` are those of the content and of the position half.
+  `widths` and `out_widths` are those of the content and of the position half, and `names` those of
+  the axes of each kernel, see `models.axes`.
   """
 
   def __init__(
@@ -33,6 +36,7 @@ class PartitionedLinear(nnx.Module):
     widths: tuple[int, int],
     out_widths: tuple[int, int],
     *,
+    names: tuple[axes.Name, axes.Name] = axes.WHOLE,
     use_bias: bool = True,
     rngs: nnx.Rngs,
   ):
@@ -40,8 +44,9 @@ class PartitionedLinear(nnx.Module):
       raise ValueError(
         f'Both halves must have a width of at least 1, but got {widths} and {out_widths}.'
       )
-    self.content = nnx.Linear(widths[0], out_widths[0], use_bias=use_bias, rngs=rngs)
-    self.position = nnx.Linear(widths[1], out_widths[1], use_bias=use_bias, rngs=rngs)
+    options: Any = {'names': names, 'use_bias': use_bias, 'rngs': rngs}
+    self.content = axes.linear(widths[0], out_widths[0], **options)
+    self.position = axes.linear(widths[1], out_widths[1], **options)
     self.content_width = widths[0]
 
   def __call__(self, x: Float[Array, '*B in']) -> Float[Array, '*B out']:
@@ -64,8 +69,9 @@ class PartitionedFeedForward(nnx.Module):
   ):
     halves, hidden = (width - position_width, position_width), (_half(ff_width),) * 2
     self.activation = activation_named(activation)
-    self.up = PartitionedLinear(halves, hidden, rngs=rngs)
-    self.down = PartitionedLinear(hidden, halves, rngs=rngs)
+    inner, outer = (axes.WIDTH, axes.HIDDEN), (axes.HIDDEN, axes.WIDTH)
+    self.up = PartitionedLinear(halves, hidden, names=inner, rngs=rngs)
+    self.down = PartitionedLinear(hidden, halves, names=outer, rngs=rngs)
 
   def __call__(self, x: Float[Array, 'B T M']) -> Float[Array, 'B T M']:
     """The same for every token."""
@@ -136,13 +142,15 @@ class PartitionedAttention(nnx.Module):
     self.counts = (content, position)
     halves = (width - position_width, position_width)
     heads = (num_heads * _half(dims.head_dim),) * 2
-    self.query = PartitionedLinear(halves, heads, use_bias=False, rngs=rngs)
-    self.key = PartitionedLinear(halves, heads, use_bias=False, rngs=rngs)
-    self.value = PartitionedLinear(halves, heads, use_bias=False, rngs=rngs)
-    self.out = PartitionedLinear(heads, halves, use_bias=False, rngs=rngs)
-    self.scheme_params = Parameters(scheme, scheme.init(rngs.params(), dims))
-    shared = scheme.init_model(rngs.params(), dims) if model_params else None
-    self.model_params = None if shared is None else Parameters(scheme, shared)
+    inner: Any = {'names': (axes.WIDTH, axes.HEADS), 'use_bias': False, 'rngs': rngs}
+    self.query = PartitionedLinear(halves, heads, **inner)
+    self.key = PartitionedLinear(halves, heads, **inner)
+    self.value = PartitionedLinear(halves, heads, **inner)
+    outer: Any = {**inner, 'names': (axes.HEADS, axes.WIDTH)}
+    self.out = PartitionedLinear(heads, halves, **outer)
+    make = lambda field: axes.parameters(scheme, field, rngs.params(), dims)
+    self.scheme_params = make('init')
+    self.model_params = make('init_model') if model_params else None
 
   def __call__(
     self,

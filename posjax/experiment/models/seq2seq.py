@@ -35,6 +35,7 @@ from jaxtyping import Array, Bool, Float, Int
 
 from posjax.attention import attend
 from posjax.experiment.checks import Count, Keys, Layers, Share, check_value, keys_of
+from posjax.experiment.models import axes
 from posjax.experiment.models.embedding import Embedding, make_dims
 from posjax.experiment.models.layer_sets import REAL, dropout, is_complex, split_key
 from posjax.experiment.models.pooling import Encoded, pool, zero_padding
@@ -172,7 +173,7 @@ class RecurrentEncoderDecoder(nnx.Module):
       self.output = nnx.Linear(states + hidden_width, hidden_width, rngs=rngs)
     else:
       self.output = nnx.Linear(states + hidden_width + width, 2 * hidden_width, rngs=rngs)
-    self.readout = nnx.Linear(hidden_width, target_vocab, use_bias=False, rngs=rngs)
+    self.readout = axes.readout(hidden_width, target_vocab, use_bias=False, rngs=rngs)
 
   def _make_similarity(self, line, similarity_width, hidden_width, states, rngs):
     self.similarity = Scheme() if line is None else get(line)

@@ -22,7 +22,7 @@ from jaxtyping import Array, Float, Int
 
 import posjax
 from posjax.experiment.checks import Count, Keys, Share, keys_of
-from posjax.experiment.models import crf, encoders, pooling
+from posjax.experiment.models import axes, crf, encoders, pooling
 from posjax.experiment.models.blocks import Weights
 from posjax.experiment.models.characters import CharacterEncoder, Characters
 from posjax.experiment.models.embedding import (
@@ -165,7 +165,7 @@ class Tagger(nnx.Module):
     attends = encoders.attends(encoder)
     given |= {'output_projection': output_projection} if attends else {'bidirectional': True}
     self.encoder = encoders.make(encoder, pattern, width, given, layer_set=layer_set, rngs=rngs)
-    self.readout = nnx.Linear(layer_set.parts * self.encoder.features, len(tags), rngs=rngs)
+    self.readout = axes.readout(layer_set.parts * self.encoder.features, len(tags), rngs=rngs)
     self.field = Field(tags, constrained)
     self.word_dropout, self.vector_dropout = word_dropout, vector_dropout
     self.readout_dropout = readout_dropout

@@ -17,6 +17,7 @@ from flax import nnx
 from jaxtyping import Array, Float, Inexact, Int
 
 from posjax.experiment.checks import Count, Keys, Layers, Share, keys_of
+from posjax.experiment.models import axes
 from posjax.experiment.models.blocks import Layer, Memory, Stack, Weights
 from posjax.experiment.models.embedding import Embedded, Embedding, make_dims
 from posjax.experiment.models.layer_sets import Norm, dropout, layer_set_of, split_key
@@ -109,7 +110,7 @@ class Transformer(nnx.Module):
       query_key=query_key,
       rngs=rngs,
     )
-    self.readout = None if tied else nnx.Linear(width, vocab, use_bias=False, rngs=rngs)
+    self.readout = None if tied else axes.readout(width, vocab, use_bias=False, rngs=rngs)
     self.dropout_rate = dropout_rate
 
   def __call__(

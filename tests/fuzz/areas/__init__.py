@@ -7,8 +7,9 @@ library      calls of functions, constructors and layers, over every scheme:
   schemes    constructors, `Dims`, `init`, `split`, `chain`, `get`, `positions`
   layers     `posjax.nnx`, `posjax.linen` and the function for Flax's modules
   interop    `from_hf` with configurations of every kind that it knows
+  loading    `layer` and `load_attention`, with configurations and with weights
 configs      keys and flags of a run, in one process
-tasks        translation, tagging and sentence pairs: their keys, data and work folders
+tasks        translation, tagging, sentence pairs, parsing: their keys, data, work folders
 commands     train.py, ask and compare as commands
 files        what lies in work folders, and data
 checkpoints  each file of a real checkpoint, spoiled
@@ -19,7 +20,7 @@ import importlib
 from tests.fuzz.case import Case, numbered
 
 AREAS = {
-  'library': ('attention', 'extremes', 'trees', 'schemes', 'layers', 'interop'),
+  'library': ('attention', 'extremes', 'trees', 'schemes', 'layers', 'interop', 'loading'),
   'configs': ('configs',),
   'tasks': ('tasks',),
   'commands': ('commands',),

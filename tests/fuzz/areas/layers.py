@@ -10,6 +10,7 @@ import numpy as np
 from flax import nnx
 
 import posjax
+from posjax.layers.projections import Latent, Norm
 from posjax.scheme import declares
 from tests.fuzz import oracle
 from tests.fuzz.areas.subjects import DIMS, lines, subject
@@ -36,7 +37,40 @@ CONSTRUCTED: dict[str, list[Any]] = {
   'scale': [NAN, INF, '1', [1.0]],
   'implementation': ['fast', 1, '', []],
   'model_params': ['False', 2, []],
+  'value_dim': [0, -1, 1.5, '8', [8], NAN, True],
+  'qk_norm': [
+    *(
+      'no_such',
+      3,
+      [],
+      {},
+      True,
+      '',
+      Norm,
+      Norm(kind='no_such'),
+      Norm(epsilon=0),
+      Norm(epsilon=NAN),
+    ),
+    *(Norm(epsilon='x'), Norm(heads='no_such'), Norm(use_bias='no'), Norm(kind=3), ('rms',)),
+  ],
+  'latent': [
+    *('no_such', 3, [], {}, True, Latent, Latent(0), Latent(-1), Latent(1.5), Latent('4')),
+    *(Latent(4, shared=-1), Latent(4, shared=DIMS.head_dim), Latent(4, shared=1.5), (4, 0)),
+    *(Latent(4, query_rank=0), Latent(4, query_rank='4'), Latent(4, epsilon=0), Latent(None)),
+    *(Latent(4, epsilon=NAN), Latent(4, shared='2'), Latent(True), Latent(2**70)),
+  ],
+  'out_bias': ['no', 2, 0.5, []],
+  'deterministic': ['no', 2, 0.5, [], None],
+  'kernel_init': [None, 3, 'x', []],
+  'bias_init': [None, 3, 'x', []],
+  'sharding': ['model', 3, ('model',), (None,) * 4, {}, True, (3, None, None), ([], None, None)],
+  'dtype': ['x', 3, 'int32', bool, []],
+  'param_dtype': ['x', 3, 'int32', bool, None, []],
 }
+WINDOWS = [
+  *((), (1,), (1, 2, 3), (-1, 0), (0, -1), (1.5, 0), ('1', 0), (NAN, 0), (True, 0), {}),
+  *((2**31, 0), (0, 2**31), ([], 0), {'left': 1}, (1, (2,))),
+]
 CALLED: dict[str, list[Any]] = {
   'x': [None, 'x', X[0], X[..., :3], X[None], np.asarray(X).tolist(), X[:, :0]],
   'pos': [None, 'x', POS[:-1], POS[None, :, None, None], jnp.zeros((3, T), int), POS.astype(bool)],
@@ -48,13 +82,21 @@ CALLED: dict[str, list[Any]] = {
   'kv_segments': [jnp.ones(T, int)],
   'past': ['x', 3, X],
   'model_params': [3, 'x', {'nothing': jnp.ones(3)}],
+  'bias': [
+    *('x', 1, [], jnp.ones((T, T + 1)), jnp.ones((3, 1, T, T)), jnp.ones((2, 3, T, T))),
+    *(jnp.ones((T, T), int), jnp.ones((T, T), bool), jnp.ones((T, T), complex), jnp.ones((1,) * 5)),
+  ],
+  'kv_order': [jnp.arange(T), 'x'],
+  'deterministic': ['no', 2, 0.5, []],
+  'return_weights': ['no', 2, 0.5, []],
+  'dropout_key': ['x', 3, jnp.ones(3), []],
 }
 KINDS = ('rope', 't5', 'alibi')
 
 
 def cases() -> list[Case]:
   """All cases of this file."""
-  return [*constructed(), *called(), *agreeing(), *special(), *caches(), *hooks()]
+  return [*constructed(), *called(), *agreeing(), *special(), *caches(), *hooks(), *shaped()]
 
 
 def make(kind: str, **named: Any) -> Any:
@@ -298,3 +340,88 @@ def alike(*calls: Any) -> str:
     except (TypeError, ValueError):
       ends.append('refused')
   return '' if len(set(ends)) == 1 else f'{", ".join(ends)}'
+
+
+SHAPES: list[dict[str, Any]] = [
+  {'value_dim': 5},
+  {'qk_norm': 'rms'},
+  {'qk_norm': Norm('layer', heads='apart', use_bias=True), 'use_bias': True, 'out_bias': False},
+  {'qk_norm': Norm(heads='together'), 'value_dim': 3},
+  {'latent': Latent(4, shared=2)},
+  {'latent': Latent(4, query_rank=3), 'value_dim': 6},
+  {'window': (2, 1), 'causal': False},
+  {'window': (None, 0), 'causal': False},
+  {'window': [1, None], 'causal': False},
+  {'window': (1, None), 'causal': True},
+]
+
+
+def shaped() -> Iterator[Case]:
+  """Windows of two ends; and norms, widths of values, latent heads and biases, in both layers."""
+  for kind in ('nnx', 'linen'):
+    for window in WINDOWS:
+      for causal in (False, True):
+        named = {'scheme': posjax.get('rope'), 'window': window, 'causal': causal}
+        call = functools.partial(lambda kind, named: make(kind, **named)(X, POS), kind, named)
+        yield Case(line(f'{kind}.Attention', 'rope', window=window, causal=causal), call, refused)
+    ahead = {'scheme': posjax.get('rope'), 'window': (2, 1), 'causal': True}
+    call = functools.partial(lambda kind, named: make(kind, **named)(X, POS), kind, ahead)
+    yield Case(f'{kind}.Attention(causal, a window to the right)', call, refused)
+  for options in SHAPES:
+    yield Case(
+      line('nnx.Attention', 'alibi', **options),
+      functools.partial(between, options),
+      same_outputs,
+      valid=True,
+    )
+    yield Case(
+      line('linen.Attention', 'alibi', **options),
+      functools.partial(both_layers, options),
+      same_outputs,
+      valid=True,
+    )
+  wrong = [
+    {'latent': Latent(4), 'num_kv_heads': 1},
+    {'latent': Latent(4), 'qk_norm': 'rms'},
+    {'qk_norm': 'rms', 'value_dim': 0},
+  ]
+  for options in wrong:
+    for kind in ('nnx', 'linen'):
+      call = functools.partial(lambda kind, named: make(kind, **named)(X, POS), kind, options)
+      check = refused if 'value_dim' in options else lambda out: ''
+      yield Case(line(f'{kind}.Attention', **options), call, check)
+
+
+def full(options: dict[str, Any]) -> dict[str, Any]:
+  """The arguments of a layer; latent heads have a key head each."""
+  more = {'num_kv_heads': H} if 'latent' in options else {}
+  return {'scheme': posjax.get('alibi'), **more, **options}
+
+
+def between(options: dict[str, Any]) -> tuple[Any, Any]:
+  """A layer's output with a bias, and that of the oracle between the layer's own projections."""
+  layer = make('nnx', **full(options))
+  bias = jnp.asarray(normal(1, H, T, T))
+  q, k, v = layer._heads(X, X)
+  rules = {name: options[name] for name in ('causal', 'window') if name in options}
+  window, rules['mask'] = rules.pop('window', None), None
+  if window is not None:
+    left, right = (T if end is None else end for end in window)
+    distance = POS[:, None] - POS
+    rules['mask'] = (distance <= left) & (distance >= -right)
+  sides = {'q_pos': POS, 'k_pos': POS}
+  inner = oracle.attention(
+    q, k, v, posjax.get('alibi'), scheme_params(layer), **sides, **rules, bias=bias
+  )
+  expected = layer.out(jnp.asarray(inner, jnp.float32))
+  return layer(X, POS, bias=bias), np.asarray(expected, np.float64)
+
+
+def both_layers(options: dict[str, Any]) -> tuple[Any, Any]:
+  """The output of the layer of linen, and that of nnx, with the same weights."""
+  from posjax.linen import Attention
+
+  one = make('nnx', **full(options))
+  other = Attention(**{'width': M, **SIZES, **full(options)})
+  params = nnx.to_pure_dict(nnx.state(one, nnx.Param))
+  return other.apply({'params': params}, X, POS), np.asarray(one(X, POS), np.float64)

@@ -1,4 +1,4 @@
-"""Translation, tagging and sentence pairs: their keys, their data, and their work folders asked.
+"""Translation, tagging, sentence pairs and parsing: their keys, their data, their work folders.
 
 What is refused in `setup` costs little. Where data are accepted, the first batch is looked at, and
 the number of rows that were read is held against the file.
@@ -164,6 +164,53 @@ WRONG: Mapping[str, Mapping[str, list[Any]]] = {
     'model.num_layers': COUNT,
     'optimizer.learning_rate': RATE,
   },
+  'parsing': {
+    'scheme': [*NAME, 'learned(max_length=2)', 'concatenated|none|none', 'mrope((1,))'],
+    'task.data': [*DATA, 'synthetic:near', 'synthetic:reversed', 'synthetic:bracket'],
+    'task.held_out': ['/nowhere', '', 3, '/', [], '\x00', 'README.md'],
+    'task.traces': SWITCH,
+    'task.functions': SWITCH,
+    'task.widths': WIDTHS,
+    'task.min_count': [*COUNT, 10**6],
+    'task.lower': SWITCH,
+    'task.zero_digits': SWITCH,
+    'task.longest_word': [*COUNT, 10**12],
+    'task.tags': SWITCH,
+    'task.loss': NAME,
+    'task.silence': SWITCH,
+    'task.nothing': [3],
+    'model.encoder': [*NAME, 'cnn', 'fasttext', 'encoders'],
+    'model.width': [*COUNT, 3],
+    'model.characters': ['nope', '', 3, [], 'gru'],
+    'model.character_width': COUNT,
+    'model.character_heads': COUNT,
+    'model.character_hidden': COUNT,
+    'model.character_scheme': [3, []],
+    'model.label_width': COUNT,
+    'model.num_layers': COUNT,
+    'model.num_heads': [*COUNT, 3],
+    'model.hidden_width': [*COUNT, 3],
+    'model.pre_norm': SWITCH,
+    'model.activation': [*NAME, 'one_hot'],
+    'model.position_width': [*OPTIONAL, 16, 17],
+    'model.silent_content': ['x', 3, (0,), (2,), (-1,), (1.5,), None, (1, 'x'), {}, (NAN,)],
+    'model.silent_position': ['x', 3, (0,), (2,), (-1,), (1.5,), None, (1, 'x'), {}, (NAN,)],
+    'model.query_key': [*NAME, 'heads'],
+    'model.dropout_rate': SHARE,
+    'model.word_dropout': SHARE,
+    'model.vector_dropout': SHARE,
+    'model.letter_dropout': SHARE,
+    'model.character_dropout': SHARE,
+    'model.nothing': [3],
+    'batch_size': [*COUNT, 10**6],
+  },
+  'parsing_joined': {
+    'scheme': ['nope', 'learned(max_length=2)', 'rope|none'],
+    'task.silence': [True],
+    'model.silent_content': [(1,)],
+    'model.query_key': NAME,
+    'model.output_projection': SWITCH,
+  },
 }
 # Changes that must train to the end, as they are or among values that are seldom given.
 RIGHT: Mapping[str, list[Mapping[str, Any]]] = {
@@ -182,6 +229,8 @@ RIGHT: Mapping[str, list[Mapping[str, Any]]] = {
   'pairs': [{}, {'task.ngrams': (2, 3), 'task.ngrams_per_word': 1, 'model.train_words': False}],
   'esim': [{}],
   'one_row': [{}, {'model.encoder': 'cnn', 'scheme': 'none', 'model.kernel_sizes': (2,)}],
+  'parsing': [{}, {'task.loss': 'nll', 'task.tags': True, 'task.silence': True}],
+  'parsing_joined': [{'model.characters': 'cnn', 'model.word_dropout': 0.9}],
 }
 
 
@@ -224,7 +273,12 @@ def is_whole(result: Any) -> str:
   return '' if finite and not empty and held_out else f'the first batch is {batch}'
 
 
-FOLDERS = {'translation': made.parallel, 'tagging': made.tags, 'pairs': made.sentence_pairs}
+FOLDERS = {
+  'translation': made.parallel,
+  'tagging': made.tags,
+  'pairs': made.sentence_pairs,
+  'parsing': made.trees,
+}
 
 
 def spoiled(kind: str, name: str, part: str, spoil: Callable[[Path], Any], **changes: Any) -> Any:
@@ -240,6 +294,7 @@ def files() -> Iterator[Case]:
     'translation': ('train.de', 'train.en', 'val.en'),
     'tagging': ('train.tsv', 'dev.tsv'),
     'pairs': ('train.tsv', 'dev.tsv'),
+    'parsing': ('train.mrg', 'dev.mrg'),
   }
   for kind, names in parts.items():
     for part in names:

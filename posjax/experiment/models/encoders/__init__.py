@@ -125,7 +125,7 @@ def make(
     schemes: one scheme; for an encoder with attention, perhaps a pattern that repeats.
     width: M, of the embeddings.
     given: options by name. Those that only other encoders take are not used, but `bidirectional`
-      must be false where it cannot be had.
+      must be false, `query_key` 'free', and none silent, where they cannot be had.
     layer_set: real or complex layers.
     rngs: a stream for `params`.
 
@@ -141,6 +141,11 @@ def make(
     )
   if given.get('bidirectional') and 'bidirectional' not in taken:
     raise ValueError(f'bidirectional is for recurrent encoders, but the encoder is {name!r}.')
+  off = {'query_key': 'free', 'silent_content': (), 'silent_position': ()}
+  for option, unset in off.items():
+    value = given.get(option) or unset
+    if option not in taken and value != unset:
+      raise ValueError(f'The encoder {name!r} has no model.{option}, but got {value!r}.')
   own = {option: value for option, value in given.items() if option in taken}
   for option, key in _keys(name).items():
     if option in taken and key.required and option not in own:
