@@ -21,8 +21,9 @@ from posjax.experiment import bracket_metrics, metrics, tree_drawing
 from posjax.experiment.checks import Count, Section, Seed
 from posjax.experiment.data import trees
 from posjax.experiment.data.buckets import check_widths, width_of
+from posjax.experiment.data.sentences import batches, in_order
 from posjax.experiment.data.trees.baseline import right_branching
-from posjax.experiment.data.trees.batches import Coded, batches, in_order
+from posjax.experiment.data.trees.batches import Coded
 from posjax.experiment.data.trees.batches import batch as make_batch
 from posjax.experiment.data.trees.coded_facts import facts
 from posjax.experiment.data.trees.spans import Sentence, Span, spans_of
@@ -122,7 +123,7 @@ def task(
     },
     model=make,
     train_batches=lambda index, count: batches(
-      train, seed=seed, shard_index=index, shard_count=count, **sizes
+      train, make_batch, seed=seed, shard_index=index, shard_count=count, **sizes
     ),
     loss=functools.partial(mean_loss, measure),
     unit=Unit(unit),
@@ -269,7 +270,9 @@ def _evaluation(
     'exact': bracket_metrics.exact(say, references),
     'loss': metrics.mean_loss(unit),
   }
-  judged = Evaluation(name, lambda: in_order(coded, **sizes), predicted, measured, _words)
+  judged = Evaluation(
+    name, lambda: in_order(coded, make_batch, **sizes), predicted, measured, _words
+  )
   return judged._replace(**changes)
 
 

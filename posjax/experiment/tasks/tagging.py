@@ -23,12 +23,13 @@ from posjax.experiment.data import columns
 from posjax.experiment.data import vectors as word_vectors
 from posjax.experiment.data.buckets import check_widths, width_of
 from posjax.experiment.data.columns.baseline import most_frequent_tags
-from posjax.experiment.data.columns.batches import Coded, batches, in_order
+from posjax.experiment.data.columns.batches import Coded
 from posjax.experiment.data.columns.batches import batch as make_batch
 from posjax.experiment.data.columns.coded_facts import facts
 from posjax.experiment.data.columns.tags import spans
 from posjax.experiment.data.columns.vocabulary import Vocabulary, learn
 from posjax.experiment.data.fingerprint import fingerprint
+from posjax.experiment.data.sentences import batches, in_order
 from posjax.experiment.models.tagger import Sentences, Sizes, Tagger, tagger_keys
 from posjax.experiment.tasks import Answer, Arrays, Ask, Batch, Evaluation, Example, Task, Unit
 from posjax.scheme import PRNGKey, Scheme
@@ -104,7 +105,7 @@ def task(
     },
     model=lambda rngs: Tagger(_sizes(spelled), spelled.tags, scheme, **tables, rngs=rngs, **model),
     train_batches=lambda index, count: batches(
-      train, seed=seed, shard_index=index, shard_count=count, **sizes
+      train, make_batch, seed=seed, shard_index=index, shard_count=count, **sizes
     ),
     loss=mean_nll,
     unit=Unit('nats per sentence'),
@@ -248,7 +249,7 @@ def _evaluation(
     'accuracy': metrics.share(_right_tags, '% of tags right'),
     'loss': metrics.mean_loss('nats per sentence'),
   }
-  judged = Evaluation(name, lambda: in_order(coded, **sizes), predict, measured, _words)
+  judged = Evaluation(name, lambda: in_order(coded, make_batch, **sizes), predict, measured, _words)
   return judged._replace(**changes)
 
 
