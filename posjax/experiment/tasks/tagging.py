@@ -30,7 +30,8 @@ from posjax.experiment.data.columns.tags import spans
 from posjax.experiment.data.columns.vocabulary import Vocabulary, learn
 from posjax.experiment.data.fingerprint import fingerprint
 from posjax.experiment.data.sentences import batches, in_order
-from posjax.experiment.models.tagger import Sentences, Sizes, Tagger, tagger_keys
+from posjax.experiment.models.sentences import Sentences, sentences_of
+from posjax.experiment.models.tagger import Sizes, Tagger, tagger_keys
 from posjax.experiment.tasks import Answer, Arrays, Ask, Batch, Evaluation, Example, Task, Unit
 from posjax.scheme import PRNGKey, Scheme
 
@@ -178,24 +179,18 @@ def _sizes(spelled: Vocabulary) -> Sizes:
   return Sizes(*(0 if each is None else len(each.names) for each in rows))
 
 
-def sentences(batch: Batch) -> Sentences:
-  """The sentences of a batch as `data.columns.batches` has it."""
-  parts = (batch.get('characters'), batch.get('bigrams'))
-  return Sentences(batch['inputs'], batch['segments'], *parts)
-
-
 def mean_nll(
   model: Any, batch: Batch, state: Any, ids_key: PRNGKey | None, train_key: PRNGKey | None
 ) -> tuple[Array, Any]:
   """How unlikely the tags of a sentence are, the mean over the batch, as `Task.loss`."""
-  read = sentences(batch)
+  read = sentences_of(batch)
   emissions = model(read, ids_key=ids_key, train_key=train_key).astype(jnp.float32)
   return model.field.nll(emissions, batch['labels'], read.lengths).mean(), state
 
 
 def predict(model: Any, batch: Batch, state: Any, key: PRNGKey) -> tuple[dict[str, Array], Any]:
   """The likeliest tags of each sentence, and how unlikely the right ones are."""
-  read = sentences(batch)
+  read = sentences_of(batch)
   emissions = model(read, ids_key=key).astype(jnp.float32)
   tags, _ = model.field.decode(emissions, read.lengths)
   loss = model.field.nll(emissions, batch['labels'], read.lengths)
@@ -274,7 +269,7 @@ class Asked(NamedTuple):
     coded = [self.vocabulary.encode(tokens) for tokens in texts]
     width = width_of(max(len(one.words) for one in coded), self.widths)
     made = make_batch(coded, width).items()
-    return sentences({name: jnp.asarray(each) for name, each in made})
+    return sentences_of({name: jnp.asarray(each) for name, each in made})
 
 
 def answer(asked: Asked, model: Any, texts: Sequence[str], key: PRNGKey) -> list[Answer]:
