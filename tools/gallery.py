@@ -265,7 +265,8 @@ def draw_embedding(ax: Axes, subject: Subject) -> None:
   length = curves(subject).length
   x = np.asarray(embedded(subject, line_of_ids(subject, length))[0].real)
   x = x - x.mean(axis=0, keepdims=True)
-  limit = max(abs(x).max(), 1e-3)  # without positions there is nothing but rounding
+  largest = abs(x).max()
+  limit = largest if largest > 1e-3 else 1.0  # without positions there is nothing but rounding
   image = ax.imshow(x, aspect='auto', vmin=-limit, vmax=limit, interpolation='nearest')
   _add_scale(ax, image, 'less its mean')
   if length > TRAINED:
@@ -338,7 +339,7 @@ def gallery(
     for i, fill in enumerate(draws):
       ax = next(tiles)
       fill(ax, shown)
-      _entitle(ax, shown, first=i == 0, width=132 // columns * len(draws))
+      _entitle(ax, shown, first=i == 0, width=126 // columns * len(draws))
   print(*names)
   return _small(fig)
 
