@@ -53,7 +53,7 @@ def test_every_cell_runs(path, environment):
 def test_pictures_are_committed_and_files_are_small(path):
   text = path.read_text(encoding='utf-8')
   assert 'image/png' in text
-  assert len(text) < 600_000
+  assert len(text) < 1_000_000
   cells = json.loads(text)['cells']
   outputs = [o for cell in cells if cell['cell_type'] == 'code' for o in cell['outputs']]
   assert not [o for o in outputs if o['output_type'] == 'error' or o.get('name') == 'stderr']
@@ -61,6 +61,14 @@ def test_pictures_are_committed_and_files_are_small(path):
 
 def test_there_are_five_notebooks():
   assert [path.name[:3] for path in NOTEBOOKS] == ['01_', '02_', '03_', '04_', '05_']
+
+
+def test_what_a_longer_context_needs_is_the_first_section_of_the_third_notebook():
+  cells = json.loads(NOTEBOOKS[2].read_text(encoding='utf-8'))['cells']
+  first = next(text for cell in cells if (text := ''.join(cell['source'])).startswith('## '))
+  assert first.startswith('## What YaRN needs for 4096 to 32768')
+  for key in ('rope_type', 'factor', 'original_max_position_embeddings', 'from_hf', '400 steps'):
+    assert key in first
 
 
 def test_the_gallery_shows_every_scheme_of_the_folder():

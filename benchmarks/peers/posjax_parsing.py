@@ -16,7 +16,8 @@ from benchmarks.peers import compiled
 from benchmarks.spec import Built, Parse
 from configs import gum
 from posjax.experiment.models import chart
-from posjax.experiment.models.parser import Parser, Sentences, Sizes
+from posjax.experiment.models.parser import Parser, Sizes
+from posjax.experiment.models.sentences import Sentences
 
 LETTERS, ALPHABET = 8, 100
 

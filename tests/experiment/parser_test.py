@@ -10,7 +10,8 @@ from flax import nnx
 
 import posjax
 from posjax.experiment.models.blocks import Residual
-from posjax.experiment.models.parser import Parser, Sentences, Sizes, Spans
+from posjax.experiment.models.parser import Parser, Sizes, Spans
+from posjax.experiment.models.sentences import Sentences
 from tests.experiment.text_made import jitted, moved
 from tests.loops import error
 

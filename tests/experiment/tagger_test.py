@@ -9,7 +9,8 @@ import pytest
 from flax import nnx
 
 import posjax
-from posjax.experiment.models.tagger import Field, Sentences, Sizes, Tagger
+from posjax.experiment.models.sentences import Sentences
+from posjax.experiment.models.tagger import Field, Sizes, Tagger
 from tests.experiment.text_made import jitted, moved
 
 SIZES = Sizes(words=9, characters=7, bigrams=8)
@@ -41,7 +42,8 @@ def drawn(rows, width, letters, lengths):
   count = draw(1, letters + 1, (rows, width, 1))
   characters = np.where(np.arange(letters) < count, draw(1, 7, (rows, width, letters)), 0)
   words, bigrams = draw(1, 9, (rows, width)), draw(1, 8, (rows, width))
-  return Sentences(*map(jnp.asarray, (words, segments, characters, bigrams)))
+  arrays = {'words': words, 'segments': segments, 'characters': characters, 'bigrams': bigrams}
+  return Sentences(**{name: jnp.asarray(array) for name, array in arrays.items()})
 
 
 @pytest.mark.parametrize(
@@ -58,7 +60,7 @@ def test_neither_padding_nor_other_sentences_make_a_difference(kind):
     jnp.pad(many.words[:1], wider, constant_values=3),
     jnp.pad(many.segments[:1], wider),
     jnp.pad(many.characters[:1], [*wider, (0, 2)], constant_values=0),
-    jnp.pad(many.bigrams[:1], wider, constant_values=5),
+    bigrams=jnp.pad(many.bigrams[:1], wider, constant_values=5),
   )
   alone = np.asarray(run(sentences=padded))
   np.testing.assert_allclose(alone[0, :4], out[0, :4], rtol=1e-4, atol=1e-5)

@@ -10,6 +10,7 @@ import jax.numpy as jnp
 from flax import nnx
 from jaxtyping import Array, Float, Int
 
+import posjax
 from posjax.experiment.models import encoders, pooling
 from posjax.experiment.models.embedding import Embedding, make_dims
 from posjax.experiment.models.layer_sets import dropout, layer_set_of, real_parts
@@ -83,3 +84,20 @@ class CharacterEncoder(nnx.Module):
     embedded = embedded._replace(x=dropout(embedded.x, self.vector_dropout, keys[0]))
     pooled = pooling.pool('max', self.encoder(embedded, train_key=keys[1]))
     return self.dense(real_parts(pooled)).reshape(*characters.shape[:2], -1)
+
+
+def character_encoder(
+  kind: Characters | None, vocab: int, scheme: str | None, **options: Any
+) -> CharacterEncoder | None:
+  """The encoder of letters that a model's keys describe.
+
+  Args:
+    kind: of the encoder; None where the model reads no letters.
+    vocab: how many letters there are.
+    scheme: of the Transformer, as `posjax.get` reads it; None knows no positions.
+    options: the other arguments of `CharacterEncoder`.
+  """
+  if kind is None:
+    return None
+  made = Scheme() if scheme is None else posjax.get(scheme)
+  return CharacterEncoder(kind, vocab, made, **options)

@@ -117,13 +117,17 @@ class ESIM(nnx.Module):
     ids_key: PRNGKey | None = None,
     train_key: PRNGKey | None = None,
   ) -> Float[Array, 'B C']:
-    """Logits of the labels, as `PairModel`.
+    """Logits of the labels. What stands in the padding makes no difference.
 
     Args:
-      premise: the first sentences.
-      hypothesis: the second sentences, in rows as wide.
+      premise: the first sentence of each pair: numbers of its words, [B, T], 0 in the padding, and
+        of the character n-grams of each word, [B, T, G].
+      hypothesis: the second sentence of each pair, in rows of the same width T.
       ids_key: random key of place 0; None leaves ids unchanged.
       train_key: random key of dropout; None drops nothing.
+
+    Returns:
+      [B, C], in nats: the softmax over the labels gives their probabilities.
     """
     keys = split_key(train_key, 4)
     sentences = both(premise, hypothesis)

@@ -17,6 +17,7 @@ blocks of layers. Where the paper leaves it open, we chose: all weights but thos
 layers are the same for premise and hypothesis; the second layer of the comparison has no ReLU.
 """
 
+import functools
 from collections.abc import Mapping, Sequence
 
 import jax
@@ -103,24 +104,19 @@ class GaussianTransformer(nnx.Module):
     )
     self.project = nnx.Linear(self.words.features, width, use_bias=False, rngs=rngs)
     self.embed = Positions(schemes, dims, rngs=rngs)
-
-    def block(num_layers, cross):
-      return Stack(
-        [Layer(scheme) for scheme in schemes],
-        num_layers,
-        width=width,
-        num_heads=num_heads,
-        ff_width=ff_width or 4 * width,
-        cross=cross,
-        pre_norm=pre_norm,
-        activation=activation,
-        dropout_rate=dropout_rate,
-        unroll=num_layers,
-        rngs=rngs,
-      )
-
-    self.encoding = block(num_layers, None)
-    self.interaction = block(interaction_layers, Scheme())
+    block = functools.partial(
+      Stack,
+      [Layer(scheme) for scheme in schemes],
+      width=width,
+      num_heads=num_heads,
+      ff_width=ff_width or 4 * width,
+      pre_norm=pre_norm,
+      activation=activation,
+      dropout_rate=dropout_rate,
+      rngs=rngs,
+    )
+    self.encoding = block(num_layers, cross=None, unroll=num_layers)
+    self.interaction = block(interaction_layers, cross=Scheme(), unroll=interaction_layers)
     dense = lambda inputs, outputs: nnx.Linear(inputs, outputs, rngs=rngs)
     self.compare = nnx.List([dense(2 * width, width), dense(width, width)])
     self.predict = nnx.List([dense(2 * width, width), dense(width, labels)])
@@ -134,13 +130,17 @@ class GaussianTransformer(nnx.Module):
     ids_key: PRNGKey | None = None,
     train_key: PRNGKey | None = None,
   ) -> Float[Array, 'B C']:
-    """Logits of the labels, as `PairModel`.
+    """Logits of the labels. What stands in the padding makes no difference.
 
     Args:
-      premise: the first sentences.
-      hypothesis: the second sentences, in rows as wide.
+      premise: the first sentence of each pair: numbers of its words, [B, T], 0 in the padding, and
+        of the character n-grams of each word, [B, T, G].
+      hypothesis: the second sentence of each pair, in rows of the same width T.
       ids_key: random key of place 0; None leaves ids unchanged.
       train_key: random key of dropout; None drops nothing.
+
+    Returns:
+      [B, C], in nats: the softmax over the labels gives their probabilities.
     """
     keys = split_key(train_key, 4)
     sentences = both(premise, hypothesis)

@@ -31,10 +31,9 @@ import jax.numpy as jnp
 from flax import nnx
 from jaxtyping import Array, Float, Int
 
-import posjax
 from posjax.experiment.checks import Count, Keys, Share, keys_of
 from posjax.experiment.models import axes, encoders, pooling
-from posjax.experiment.models.characters import CharacterEncoder, Characters
+from posjax.experiment.models.characters import Characters, character_encoder
 from posjax.experiment.models.embedding import (
   Embedded,
   Embedding,
@@ -44,30 +43,10 @@ from posjax.experiment.models.embedding import (
 )
 from posjax.experiment.models.layer_sets import dropout, layer_set_of, real_parts, split_key
 from posjax.experiment.models.orthogonal import head_dim
+from posjax.experiment.models.sentences import Sentences
 from posjax.scheme import PRNGKey, Scheme
 
 Encoders = Literal['partitioned', 'transformer', 'rnn', 'lstm', 'gru', 'none']
-
-
-class Sentences(NamedTuple):
-  """The sentences of a batch, each at the left of its row.
-
-  Attributes:
-    words: numbers of the words, 0 in the padding.
-    segments: 1 at a word, 0 in the padding.
-    characters: numbers of the letters of each word, 0 behind them; None where the model reads none.
-    tags: the number of each word's tag, 0 in the padding; None where the model reads none.
-  """
-
-  words: Int[Array, 'B W']
-  segments: Int[Array, 'B W']
-  characters: Int[Array, 'B W L'] | None = None
-  tags: Int[Array, 'B W'] | None = None
-
-  @property
-  def lengths(self) -> Int[Array, ' B']:
-    """The words of each sentence."""
-    return (self.segments != 0).sum(1)
 
 
 class Sizes(NamedTuple):
@@ -150,10 +129,10 @@ class Parser(nnx.Module):
     self.sizes = sizes
     self.words = table(sizes.words + 2)
     self.tags = table(sizes.tags + 2) if sizes.tags else None
-    letters = lambda kind: CharacterEncoder(
-      kind,
+    self.characters = character_encoder(
+      characters,
       sizes.characters,
-      Scheme() if character_scheme is None else posjax.get(character_scheme),
+      character_scheme,
       width=character_width,
       num_heads=character_heads,
       hidden_width=character_hidden,
@@ -162,19 +141,11 @@ class Parser(nnx.Module):
       vector_dropout=character_dropout,
       rngs=rngs,
     )
-    self.characters = None if characters is None else letters(characters)
-    spelled = lambda: nnx.Linear(character_width, width, rngs=rngs)
-    self.spelled = None if characters is None else spelled()
+    self.spelled = None if characters is None else nnx.Linear(character_width, width, rngs=rngs)
     self.embed = Positions(pattern, dims, rngs=rngs)
     self.norm = layer_set.norm('LayerNorm')(width, rngs=rngs)
     given = {**options, 'num_heads': num_heads, 'dropout_rate': dropout_rate}
-    given |= {'shared_dropout': True}
-    if encoder == 'none':
-      encoders.check_without_attention("The encoder 'none'", pattern)
-      self.encoder = None
-    else:
-      given |= {} if encoders.attends(encoder) else {'bidirectional': True}
-      self.encoder = encoders.make(encoder, pattern, width, given, layer_set=layer_set, rngs=rngs)
+    self.encoder = _encoder(encoder, pattern, width, given, layer_set=layer_set, rngs=rngs)
     features = width if self.encoder is None else self.encoder.features
     self.spans = Spans(layer_set.parts * features, label_width, sizes.labels, rngs=rngs)
     self.word_dropout, self.vector_dropout = word_dropout, vector_dropout
@@ -243,6 +214,19 @@ class Parser(nnx.Module):
     real = (sentences.segments != 0)[..., None]
     x = dropout(jnp.where(real, x, 0), self.letter_dropout, keys[1], shared=True)
     return jnp.pad(x, ((0, 0), (1, 1), (0, 0)))
+
+
+def _encoder(
+  kind: Encoders, pattern: tuple[Scheme, ...], width: int, options: dict[str, Any], **made: Any
+) -> Any:
+  """What stands between the vectors of tokens and the fenceposts; None for the encoder 'none'."""
+  if kind == 'none':
+    encoders.check_without_attention("The encoder 'none'", pattern)
+    return None
+  options = {**options, 'shared_dropout': True}
+  if not encoders.attends(kind):
+    options['bidirectional'] = True
+  return encoders.make(kind, pattern, width, options, **made)
 
 
 class Spans(nnx.Module):

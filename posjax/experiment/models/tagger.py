@@ -20,11 +20,10 @@ import numpy as np
 from flax import nnx
 from jaxtyping import Array, Float, Int
 
-import posjax
 from posjax.experiment.checks import Count, Keys, Share, keys_of
 from posjax.experiment.models import axes, crf, encoders, pooling
 from posjax.experiment.models.blocks import Weights
-from posjax.experiment.models.characters import CharacterEncoder, Characters
+from posjax.experiment.models.characters import Characters, character_encoder
 from posjax.experiment.models.embedding import (
   Embedded,
   Embedding,
@@ -34,30 +33,10 @@ from posjax.experiment.models.embedding import (
 )
 from posjax.experiment.models.encoders.transformer import TransformerEncoder
 from posjax.experiment.models.layer_sets import dropout, layer_set_of, real_parts, split_key
+from posjax.experiment.models.sentences import Sentences
 from posjax.scheme import PRNGKey, Scheme
 
 Encoders = Literal['transformer', 'rnn', 'lstm', 'gru']
-
-
-class Sentences(NamedTuple):
-  """The sentences of a batch, each at the left of its row.
-
-  Attributes:
-    words: numbers of the words, 0 in the padding.
-    segments: 1 at a word, 0 in the padding.
-    characters: numbers of the letters of each word, 0 behind them; None where the model reads none.
-    bigrams: the number of each word with the next one; None where the model reads none.
-  """
-
-  words: Int[Array, 'B W']
-  segments: Int[Array, 'B W']
-  characters: Int[Array, 'B W L'] | None = None
-  bigrams: Int[Array, 'B W'] | None = None
-
-  @property
-  def lengths(self) -> Int[Array, ' B']:
-    """The words of each sentence."""
-    return (self.segments != 0).sum(1)
 
 
 class Sizes(NamedTuple):
@@ -145,10 +124,10 @@ class Tagger(nnx.Module):
     self.bigrams = (
       None if bigram_width is None else _table(sizes.bigrams, bigram_width, bigram_vectors, rngs)
     )
-    letters = lambda kind: CharacterEncoder(
-      kind,
+    self.characters = character_encoder(
+      characters,
       sizes.characters,
-      Scheme() if character_scheme is None else posjax.get(character_scheme),
+      character_scheme,
       width=character_width,
       num_heads=character_heads,
       hidden_width=character_hidden,
@@ -157,7 +136,6 @@ class Tagger(nnx.Module):
       vector_dropout=character_dropout,
       rngs=rngs,
     )
-    self.characters = None if characters is None else letters(characters)
     read = word_width + (bigram_width or 0) + (character_width if characters else 0)
     self.dense = nnx.Linear(read, width, rngs=rngs)
     self.embed = Positions(pattern, dims, rngs=rngs)

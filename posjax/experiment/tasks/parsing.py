@@ -21,8 +21,9 @@ from posjax.experiment import bracket_metrics, metrics, tree_drawing
 from posjax.experiment.checks import Count, Section, Seed
 from posjax.experiment.data import trees
 from posjax.experiment.data.buckets import check_widths, width_of
+from posjax.experiment.data.sentences import batches, in_order
 from posjax.experiment.data.trees.baseline import right_branching
-from posjax.experiment.data.trees.batches import Coded, batches, in_order
+from posjax.experiment.data.trees.batches import Coded
 from posjax.experiment.data.trees.batches import batch as make_batch
 from posjax.experiment.data.trees.coded_facts import facts
 from posjax.experiment.data.trees.spans import Sentence, Span, spans_of
@@ -31,7 +32,8 @@ from posjax.experiment.data.trees.split import split
 from posjax.experiment.data.trees.tree import write
 from posjax.experiment.data.trees.vocabulary import Vocabulary, learn
 from posjax.experiment.models import chart
-from posjax.experiment.models.parser import Parser, Sentences, Sizes, parser_keys
+from posjax.experiment.models.parser import Parser, Sizes, parser_keys
+from posjax.experiment.models.sentences import Sentences, sentences_of
 from posjax.experiment.tasks import Answer, Arrays, Ask, Batch, Evaluation, Example, Task, Unit
 from posjax.experiment.tree_drawing import strength
 from posjax.scheme import PRNGKey, Scheme
@@ -106,13 +108,12 @@ def task(
     zero_digits=zero_digits,
   )
   train, judged = spelled.encode_all(read.train), spelled.encode_all(read.held_out)
-  again = np.random.default_rng(0).permutation(len(train))[: len(judged)]
   sizes = {'widths': widths, 'batch_size': batch_size}
   measure, unit = LOSSES[loss]
+  make = lambda rngs, **changes: Parser(_sizes(spelled), scheme, rngs=rngs, **{**model, **changes})
   judge = functools.partial(
     _evaluation, spelled.labels, sizes, functools.partial(predict, measure), unit
   )
-  make = lambda rngs, **changes: Parser(_sizes(spelled), scheme, rngs=rngs, **{**model, **changes})
   silent = _silent(int(model['num_layers'])) if silence else {}
   return Task(
     facts={
@@ -122,30 +123,51 @@ def task(
     },
     model=make,
     train_batches=lambda index, count: batches(
-      train, seed=seed, shard_index=index, shard_count=count, **sizes
+      train, make_batch, seed=seed, shard_index=index, shard_count=count, **sizes
     ),
     loss=functools.partial(mean_loss, measure),
     unit=Unit(unit),
-    evaluations=(
-      judge('held out', judged, read.held_out, during=True),
-      judge(
-        'training sentences',
-        [train[i] for i in again],
-        [read.train[i] for i in again],
-        role='training rows',
-      ),
-      *(
-        judge(name, judged, read.held_out, role='other', model=functools.partial(make, **changes))
-        for name, changes in silent.items()
-      ),
-    ),
-    ask=Ask(
-      functools.partial(answer, Asked(spelled, widths)),
-      tuple(
-        Example(_asked_for(one, tags), write(tree_of(one))) for one in read.held_out[:EXAMPLES]
-      ),
+    evaluations=_evaluations(judge, make, read, train, judged, silent),
+    ask=_ask(read, spelled, widths, tags),
+  )
+
+
+def _evaluations(
+  judge: Any,
+  make: Any,
+  read: trees.Trees,
+  train: Sequence[Coded],
+  judged: Sequence[Coded],
+  silent: Mapping[str, Mapping[str, Any]],
+) -> tuple[Evaluation, ...]:
+  """On held-out sentences, as many of the training, and held-out ones in models with silence.
+
+  Args:
+    judge: makes an evaluation of a name, sentences in numbers, and their trees.
+    make: makes a model with changed keys.
+    read: the trees.
+    train: the training sentences in numbers.
+    judged: the held-out ones.
+    silent: by the name of an evaluation, the changed keys of its model.
+  """
+  again = np.random.default_rng(0).permutation(len(train))[: len(judged)]
+  rows, right = [train[i] for i in again], [read.train[i] for i in again]
+  return (
+    judge('held out', judged, read.held_out, during=True),
+    judge('training sentences', rows, right, role='training rows'),
+    *(
+      judge(name, judged, read.held_out, role='other', model=functools.partial(make, **changes))
+      for name, changes in silent.items()
     ),
   )
+
+
+def _ask(read: trees.Trees, spelled: Vocabulary, widths: tuple[int, ...], tags: bool) -> Ask:
+  """How the parser is asked, with held-out sentences as examples."""
+  examples = (
+    Example(_asked_for(one, tags), write(tree_of(one))) for one in read.held_out[:EXAMPLES]
+  )
+  return Ask(functools.partial(answer, Asked(spelled, widths)), tuple(examples))
 
 
 def _check_silence(model: Mapping[str, Any]) -> None:
@@ -198,12 +220,6 @@ def _sizes(spelled: Vocabulary) -> Sizes:
   )
 
 
-def sentences(batch: Batch) -> Sentences:
-  """The sentences of a batch as `data.trees.batches` has it."""
-  parts = (batch.get('characters'), batch.get('tags'))
-  return Sentences(batch['inputs'], batch['segments'], *parts)
-
-
 def mean_loss(
   measure: Any,
   model: Any,
@@ -222,7 +238,7 @@ def mean_loss(
     ids_key: random key of place 0.
     train_key: random key of dropout.
   """
-  read = sentences(batch)
+  read = sentences_of(batch)
   scores = model(read, ids_key=ids_key, train_key=train_key).astype(jnp.float32)
   return measure(scores, batch['gold'], read.lengths).mean(), state
 
@@ -231,7 +247,7 @@ def predict(
   measure: Any, model: Any, batch: Batch, state: Any, key: PRNGKey
 ) -> tuple[dict[str, Array], Any]:
   """The best tree of each sentence, and the loss of the right one."""
-  read = sentences(batch)
+  read = sentences_of(batch)
   scores = model(read, ids_key=key).astype(jnp.float32)
   labels, _ = chart.best(scores, read.lengths)
   loss = measure(scores, batch['gold'], read.lengths)
@@ -269,7 +285,9 @@ def _evaluation(
     'exact': bracket_metrics.exact(say, references),
     'loss': metrics.mean_loss(unit),
   }
-  judged = Evaluation(name, lambda: in_order(coded, **sizes), predicted, measured, _words)
+  judged = Evaluation(
+    name, lambda: in_order(coded, make_batch, **sizes), predicted, measured, _words
+  )
   return judged._replace(**changes)
 
 
@@ -309,7 +327,7 @@ class Asked(NamedTuple):
     coded = [self.vocabulary.encode(one.words, one.tags) for one in texts]
     width = width_of(max(len(one.words) for one in coded), self.widths)
     made = make_batch(coded, width).items()
-    return sentences({name: jnp.asarray(each) for name, each in made})
+    return sentences_of({name: jnp.asarray(each) for name, each in made})
 
 
 def answer(asked: Asked, model: Any, texts: Sequence[str], key: PRNGKey) -> list[Answer]:

@@ -23,13 +23,15 @@ from posjax.experiment.data import columns
 from posjax.experiment.data import vectors as word_vectors
 from posjax.experiment.data.buckets import check_widths, width_of
 from posjax.experiment.data.columns.baseline import most_frequent_tags
-from posjax.experiment.data.columns.batches import Coded, batches, in_order
+from posjax.experiment.data.columns.batches import Coded
 from posjax.experiment.data.columns.batches import batch as make_batch
 from posjax.experiment.data.columns.coded_facts import facts
 from posjax.experiment.data.columns.tags import spans
 from posjax.experiment.data.columns.vocabulary import Vocabulary, learn
 from posjax.experiment.data.fingerprint import fingerprint
-from posjax.experiment.models.tagger import Sentences, Sizes, Tagger, tagger_keys
+from posjax.experiment.data.sentences import batches, in_order
+from posjax.experiment.models.sentences import Sentences, sentences_of
+from posjax.experiment.models.tagger import Sizes, Tagger, tagger_keys
 from posjax.experiment.tasks import Answer, Arrays, Ask, Batch, Evaluation, Example, Task, Unit
 from posjax.scheme import PRNGKey, Scheme
 
@@ -104,7 +106,7 @@ def task(
     },
     model=lambda rngs: Tagger(_sizes(spelled), spelled.tags, scheme, **tables, rngs=rngs, **model),
     train_batches=lambda index, count: batches(
-      train, seed=seed, shard_index=index, shard_count=count, **sizes
+      train, make_batch, seed=seed, shard_index=index, shard_count=count, **sizes
     ),
     loss=mean_nll,
     unit=Unit('nats per sentence'),
@@ -177,24 +179,18 @@ def _sizes(spelled: Vocabulary) -> Sizes:
   return Sizes(*(0 if each is None else len(each.names) for each in rows))
 
 
-def sentences(batch: Batch) -> Sentences:
-  """The sentences of a batch as `data.columns.batches` has it."""
-  parts = (batch.get('characters'), batch.get('bigrams'))
-  return Sentences(batch['inputs'], batch['segments'], *parts)
-
-
 def mean_nll(
   model: Any, batch: Batch, state: Any, ids_key: PRNGKey | None, train_key: PRNGKey | None
 ) -> tuple[Array, Any]:
   """How unlikely the tags of a sentence are, the mean over the batch, as `Task.loss`."""
-  read = sentences(batch)
+  read = sentences_of(batch)
   emissions = model(read, ids_key=ids_key, train_key=train_key).astype(jnp.float32)
   return model.field.nll(emissions, batch['labels'], read.lengths).mean(), state
 
 
 def predict(model: Any, batch: Batch, state: Any, key: PRNGKey) -> tuple[dict[str, Array], Any]:
   """The likeliest tags of each sentence, and how unlikely the right ones are."""
-  read = sentences(batch)
+  read = sentences_of(batch)
   emissions = model(read, ids_key=key).astype(jnp.float32)
   tags, _ = model.field.decode(emissions, read.lengths)
   loss = model.field.nll(emissions, batch['labels'], read.lengths)
@@ -248,7 +244,7 @@ def _evaluation(
     'accuracy': metrics.share(_right_tags, '% of tags right'),
     'loss': metrics.mean_loss('nats per sentence'),
   }
-  judged = Evaluation(name, lambda: in_order(coded, **sizes), predict, measured, _words)
+  judged = Evaluation(name, lambda: in_order(coded, make_batch, **sizes), predict, measured, _words)
   return judged._replace(**changes)
 
 
@@ -273,7 +269,7 @@ class Asked(NamedTuple):
     coded = [self.vocabulary.encode(tokens) for tokens in texts]
     width = width_of(max(len(one.words) for one in coded), self.widths)
     made = make_batch(coded, width).items()
-    return sentences({name: jnp.asarray(each) for name, each in made})
+    return sentences_of({name: jnp.asarray(each) for name, each in made})
 
 
 def answer(asked: Asked, model: Any, texts: Sequence[str], key: PRNGKey) -> list[Answer]:

@@ -3,8 +3,9 @@
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from posjax.experiment.data.columns.batches import Coded, longer
+from posjax.experiment.data.columns.batches import Coded
 from posjax.experiment.data.columns.vocabulary import CHARACTERS, Vocabulary
+from posjax.experiment.data.sentences import lengths, longer
 from posjax.experiment.data.words import UNKNOWN_ID
 
 if TYPE_CHECKING:
@@ -37,8 +38,8 @@ def facts(
       f'{_longest(part)} {where}'
       for (part, _), where in zip(parts, ('in training', 'held out'), strict=True)
     ),
-    'left out': f'{longer(train, widths[-1]):,} training sentences of more than {widths[-1]} '
-    'tokens; held-out ones are neither left out nor cut',
+    'left out': f'{longer(lengths(train), widths[-1]):,} training sentences of more than '
+    f'{widths[-1]} tokens; held-out ones are neither left out nor cut',
   }
   if vocabulary.characters is not None:
     cut = sum(_cut(part, vocabulary.longest_word) for part, _ in parts)

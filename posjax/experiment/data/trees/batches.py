@@ -1,15 +1,12 @@
-"""Batches of sentences with their trees as charts, padded to few widths."""
+"""Batches of sentences with their trees as charts, for `posjax.experiment.data.sentences`."""
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
-from posjax.experiment.data import buckets, sentences
+from posjax.experiment.data import sentences
 from posjax.experiment.data.buckets import Batch
-
-if TYPE_CHECKING:
-  import grain
 
 
 class Coded(NamedTuple):
@@ -26,62 +23,6 @@ class Coded(NamedTuple):
   gold: np.ndarray
   characters: np.ndarray | None = None
   tags: np.ndarray | None = None
-
-
-def batches(
-  coded: Sequence[Coded],
-  *,
-  widths: Sequence[int],
-  batch_size: int,
-  seed: int,
-  shard_index: int = 0,
-  shard_count: int = 1,
-) -> 'grain.IterDataset':
-  """Batches for training, for ever, as `buckets.batches` makes them.
-
-  Args:
-    coded: to learn from. Those longer than the last width are left out; `longer` counts them.
-    widths: of rows, rising.
-    batch_size: rows per batch, all shards together; shard_count divides it.
-    seed: 0 or more.
-    shard_index: this shard, in [0, shard_count).
-    shard_count: number of disjoint shards.
-
-  Returns:
-    Batches as of `batch`; `row` is the index in `coded`.
-
-  Raises:
-    ValueError: if fewer sentences fit than a batch has rows, or a number is out of range.
-  """
-  return buckets.batches(
-    lengths(coded),
-    lambda indices, width: batch([coded[row] for row in indices], width, indices=indices),
-    widths=widths,
-    rows=[batch_size] * len(widths),
-    seed=seed,
-    shard_index=shard_index,
-    shard_count=shard_count,
-    leave_out_longer=True,
-    names=('sentences', 'words'),
-  )
-
-
-def in_order(coded: Sequence[Coded], *, widths: Sequence[int], batch_size: int) -> list[Batch]:
-  """Batches for evaluation: every sentence once and whole, the shortest first.
-
-  A sentence that is longer than the last width has a row as wide as `buckets.width_of` says. Rows
-  of zeros fill the last batch of each width.
-
-  Args:
-    coded: none is left out.
-    widths: of rows, rising.
-    batch_size: rows per batch.
-  """
-
-  def make(here: Sequence[int], width: int) -> Batch:
-    return batch([coded[index] for index in here], width, rows=batch_size, indices=here)
-
-  return buckets.in_order(lengths(coded), make, widths=widths, rows=lambda width: batch_size)
 
 
 def batch(
@@ -115,12 +56,7 @@ def batch(
     fields['characters'] = (_of_all(coded, 'characters'), (width, first.shape[1]))
   if coded[0].tags is not None:
     fields['tags'] = (_of_all(coded, 'tags'), (width,))
-  return sentences.batch(fields, lengths(coded), width, rows=rows, indices=indices)
-
-
-def lengths(coded: Sequence[Coded]) -> list[int]:
-  """The lengths of sentences, in words."""
-  return [len(one.words) for one in coded]
+  return sentences.batch(fields, sentences.lengths(coded), width, rows=rows, indices=indices)
 
 
 def _of_all(coded: Sequence[Coded], field: str) -> list[np.ndarray]:

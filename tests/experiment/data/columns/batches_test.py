@@ -3,8 +3,9 @@
 import numpy as np
 import pytest
 
-from posjax.experiment.data.columns import batches
+from posjax.experiment.data import sentences as rows_of
 from posjax.experiment.data.columns.batches import Coded
+from posjax.experiment.data.columns.batches import batch as make_batch
 
 LENGTHS = (1, 2, 9, 3, 3, 4, 5, 7, 8, 8, 6, 2)
 
@@ -16,7 +17,7 @@ def sentences(lengths=LENGTHS):
 
 def test_a_row_is_a_sentence_at_the_left_and_zeros():
   one, other = sentences((2, 3))
-  made = batches.batch([one, other], 4, rows=3, indices=[7, 5])
+  made = make_batch([one, other], 4, rows=3, indices=[7, 5])
   assert {name: array.shape for name, array in made.items()} == {
     **dict.fromkeys(('inputs', 'labels', 'bigrams', 'segments'), (3, 4)),
     'characters': (3, 4, 3),
@@ -31,15 +32,15 @@ def test_a_row_is_a_sentence_at_the_left_and_zeros():
   assert made['tokens'].tolist() == [2, 3, 0]
   for name in ('inputs', 'labels', 'characters', 'bigrams'):
     assert not made[name][made['segments'] == 0].any()
-  plain = batches.batch([Coded(one.words, one.tags)], 2)
+  plain = make_batch([Coded(one.words, one.tags)], 2)
   assert sorted(plain) == ['inputs', 'labels', 'row', 'segments', 'tokens']
   with pytest.raises(ValueError, match='1 rows of 2 cannot hold 1 sentences, of up to 3 words'):
-    batches.batch([other], 2, rows=1)
+    make_batch([other], 2, rows=1)
 
 
 def test_evaluation_has_every_sentence_once_and_whole_also_one_that_is_wider():
   many = sentences()
-  made = batches.in_order(many, widths=(4, 6), batch_size=2)
+  made = rows_of.in_order(many, make_batch, widths=(4, 6), batch_size=2)
   rows = [row for batch in made for row in batch['row'].tolist() if row >= 0]
   assert sorted(rows) == list(range(len(many)))
   assert {batch['inputs'].shape for batch in made} == {(2, 4), (2, 6), (2, 12)}
@@ -48,9 +49,10 @@ def test_evaluation_has_every_sentence_once_and_whole_also_one_that_is_wider():
 
 def test_training_leaves_longer_sentences_out_and_shards_share_the_rows():
   many, options = sentences(), {'widths': (4, 8), 'batch_size': 2, 'seed': 1}
-  assert batches.longer(many, 8) == 1
-  whole = iter(batches.batches(many, **options))
-  parts = [iter(batches.batches(many, **options, shard_index=i, shard_count=2)) for i in range(2)]
+  assert rows_of.longer(rows_of.lengths(many), 8) == 1
+  whole = iter(rows_of.batches(many, make_batch, **options))
+  part = lambda i: rows_of.batches(many, make_batch, **options, shard_index=i, shard_count=2)
+  parts = [iter(part(i)) for i in range(2)]
   seen = set()
   for _ in range(12):
     batch, shards = next(whole), [next(part) for part in parts]
@@ -61,4 +63,4 @@ def test_training_leaves_longer_sentences_out_and_shards_share_the_rows():
       seen.add(row)
   assert seen == set(range(len(many))) - {LENGTHS.index(9)}
   with pytest.raises(ValueError, match='as many sentences of at most 8 words, but 11 of 12 are'):
-    batches.batches(many, **{**options, 'batch_size': 12})
+    rows_of.batches(many, make_batch, **{**options, 'batch_size': 12})
