@@ -324,7 +324,7 @@ class Scheme(_Places):
 
   @property
   def line(self) -> str | None:
-    """The line that `posjax.get` reads to make an equal scheme; None for one that was made by hand."""
+    """The line that `posjax.get` reads to make an equal scheme; None for one made by hand."""
     return self.__dict__.get('line')
 
   def with_line(self, line: str | None) -> 'Scheme':
