@@ -111,7 +111,7 @@ def test_the_identity_vanishes_from_a_chain():
     ('', r"must read like .*, but got ''\.$"),
     ('plain tuned', r"must read like .*, but got 'plain tuned'\.$"),
     ('plain-tuned', r"must be a name, with or without arguments, but got 'plain - tuned' in "),
-    ('os.path', r"must be a name, .* but got 'os\.path' in 'os\.path'\. One of your own must read "),
+    ('os.path', r"must be a name, .* but got 'os\.path' in 'os\.path'\. One of your own must r"),
     ('a.b(1)', r"must be a name, with or without arguments, but got 'a\.b\(1\)'"),
     ('3', r"must be a name, with or without arguments, but got '3'"),
     ('plain()()', r'must be a name, with or without arguments, but got'),

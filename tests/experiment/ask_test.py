@@ -104,6 +104,7 @@ def test_the_run_is_loaded_as_it_was_trained(spoken):
   """Its model is the one that is asked, and its layers are those of the config."""
   model, layers, config = posjax.experiment.load(spoken)
   assert [(layer.name, repr(layer.scheme)) for layer in layers] == [('stack.0.attention', 'alibi')]
+  np.testing.assert_array_equal(layers[0].params['slopes'], [1 / 16, 1 / 256])
   assert config.task.prompt == 'the old'
   asked = nnx.state(load(spoken).model)
   jax.tree.map(np.testing.assert_array_equal, nnx.state(model), asked)

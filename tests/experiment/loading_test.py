@@ -41,6 +41,7 @@ def moved(model):
   return model
 
 
+@pytest.mark.slow
 def test_layers_come_in_order_each_with_its_own_and_the_shared_parameters_that_it_attends_by():
   pattern = [posjax.get('learned(max_length=9)+t5(shared=False)'), posjax.get('kerple')]
   sizes = {'num_layers': 4, 'width': 8, 'num_heads': 2, 'ff_width': 8}
@@ -68,7 +69,7 @@ def test_layers_come_in_order_each_with_its_own_and_the_shared_parameters_that_i
   x = (x - x.mean(-1, keepdims=True)) / np.sqrt(x.var(-1, keepdims=True) + 1e-6)
   x = x * first(block.norms[0].scale) + first(block.norms[0].bias)
   q, k = (
-    np.einsum('btm,mhd->bthd', x, first(each.kernel))
+    jnp.asarray(np.einsum('btm,mhd->bthd', x, first(each.kernel)))
     for each in (block.attention.query, block.attention.key)
   )
   options = {'q_pos': pos, 'k_pos': pos, 'causal': True}
