@@ -127,7 +127,7 @@ KINDS = {
     ),
     3,
   ),
-  'pairs': (lambda: sized(sentence_pairs, 'sinusoidal+gaussian'), 2),
+  'pairs': (lambda: sized(sentence_pairs, 'sinusoidal+gaussian'), 4),
   'pairs by ESIM': (
     lambda: sized(sentence_pairs, 'learned', **{'task.architecture': 'esim'}),
     1,
