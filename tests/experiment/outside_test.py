@@ -103,7 +103,7 @@ def test_compare_has_a_scheme_of_another_package_beside_the_others(place):
   assert {row['scheme'] for row in rows} == {LINE, 'none'}
   assert not any('error' in row for row in rows), rows
   mine = next(row['id'] for row in rows if row['scheme'] == LINE)
-  assert mine.startswith('my_package.my_module_scheme_width=8_-seed=0-'), mine
+  assert mine.startswith('my_package.my_module_scheme_width=8-seed=0-'), mine
   assert any(path.name == mine for path in folder.rglob('*'))
   assert LINE in (folder / 'report.html').read_text()
   refused = command(place, '-m', 'posjax.experiment.compare', *arguments, known=False)
