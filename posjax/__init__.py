@@ -15,6 +15,7 @@ and parameters; `posjax.schemes.<name>` holds each scheme's pure functions.
 
 from posjax import positions as positions
 from posjax.attention import attend as attend
+from posjax.attention import weights as weights
 from posjax.chain import chain as chain
 from posjax.citation import citation as citation
 from posjax.expression import get as get

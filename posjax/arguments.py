@@ -19,6 +19,9 @@ from typing import Annotated, Any, Literal, NamedTuple, ParamSpec, Protocol, Typ
 import jax
 import numpy as np
 
+from posjax import line
+
+_REGISTRY = 'posjax.schemes.'  # the folder whose files `posjax.get` calls by their names
 _END = 2**31  # the integers that ids and sizes can be end before it
 # As float64: NumPy would compare in float32, where a larger number overflows.
 _LEAST, _MOST = float(np.finfo(np.float32).tiny), float(np.finfo(np.float32).max)
@@ -216,6 +219,8 @@ def shown(value: Any, longest: int = 80) -> str:
 def checked(constructor: Callable[_P, _T]) -> Callable[_P, _T]:
   """Decorates the constructor of a scheme: its arguments are read by their annotations.
 
+  The scheme remembers the line that makes it, with the arguments that differ from their defaults.
+
   Example:
     >>> @checked
     ... def scheme(base: float = 1e4):
@@ -242,10 +247,34 @@ def checked(constructor: Callable[_P, _T]) -> Callable[_P, _T]:
       name: read(value, kinds[name], f'{_possessive(owner)} {name}')
       for name, value in given.items()
     }
-    call: Any = constructor  # by names alone, which a type checker cannot follow
-    return call(**values)
+    make: Any = constructor  # by names alone, which a type checker cannot follow
+    made = make(**values)
+    changed = {
+      name: values[name]
+      for name, parameter in signature.parameters.items()
+      if name in values and not _is_default(values[name], parameter.default)
+    }
+    return made.with_line(_line(constructor, changed)) if hasattr(made, 'with_line') else made
 
   return reading
+
+
+def _is_default(value: Any, default: Any) -> bool:
+  """Whether an argument has the value that it would have without being given."""
+  value = getattr(value, 'line', value)  # a scheme is as good as its line
+  plain = (bool, int, float, str, tuple, types.NoneType)
+  return isinstance(value, plain) and isinstance(default, plain) and value == default
+
+
+def _line(constructor: Callable[..., Any], named: dict[str, Any]) -> str | None:
+  """The line that `posjax.get` reads to make this call; None for a function within another."""
+  module, function = constructor.__module__, constructor.__qualname__
+  if not function.isidentifier():
+    return None
+  of_library = function == 'scheme' and module.startswith(_REGISTRY)
+  return line.call(
+    module.removeprefix(_REGISTRY) if of_library else f'{module}:{function}', (), named
+  )
 
 
 def signature_shown(signature: inspect.Signature) -> str:

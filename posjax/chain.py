@@ -24,7 +24,7 @@ def chain(*schemes: Scheme) -> Scheme:
     *schemes: schemes or chains, in the order in which they act.
 
   Returns:
-    One scheme; `parts` holds the members, flat.
+    One scheme; `parts` holds the members, flat. Its `repr` is theirs, joined by `+`.
 
   Raises:
     ValueError: if members ask for different numbers of ids per token.
@@ -34,7 +34,7 @@ def chain(*schemes: Scheme) -> Scheme:
     check_is_scheme(scheme)
   parts = tuple(p for s in schemes for p in (s.parts or (s,)) if p != Scheme())
   if len(parts) < 2:
-    return parts[0] if parts else Scheme()
+    return parts[0] if parts else next(iter(schemes), Scheme())
   axes = sorted({p.axes for p in parts} - {0})
   if len(axes) > 1:
     raise ValueError(f'Chained schemes must agree on the ids per token, but they want {axes}.')
@@ -45,7 +45,9 @@ def chain(*schemes: Scheme) -> Scheme:
   if documents:
     fields['prepare'] = _chain_prepare_documents(parts)
   axes_of_all = max(axes, default=0)
-  return Scheme(**fields, axes=axes_of_all, whole=whole, documents=documents, parts=parts)
+  made = Scheme(**fields, axes=axes_of_all, whole=whole, documents=documents, parts=parts)
+  lines = [scheme.line for scheme in schemes if scheme != Scheme()]
+  return made.with_line(None if None in lines else '+'.join(filter(None, lines)))
 
 
 def _each(parts: tuple[Scheme, ...], at: At) -> tuple[At, ...]:

@@ -10,7 +10,7 @@ import inspect
 from collections.abc import Iterator
 
 from posjax.arguments import shown
-from posjax.expression import _members, _parsed, get
+from posjax.expression import COLON, _members, _parsed, get
 from posjax.scheme import Scheme
 
 
@@ -25,7 +25,8 @@ def citation(scheme: str | Scheme) -> str:
     as an argument of another, as the `inner` of `dape`, is a member, too.
 
   Raises:
-    ValueError: if the line cannot be read, or the scheme was made by hand.
+    ValueError: if the line cannot be read, the scheme was made by hand, or the file of one of your
+      own has no `BIBTEX`.
     TypeError: if it is neither a line nor a scheme.
 
   Example:
@@ -35,7 +36,7 @@ def citation(scheme: str | Scheme) -> str:
   line = _line(scheme)
   get(line)  # refuses whatever is no line of a scheme
   entries = [entry for module in _modules(line) for entry in module.BIBTEX.strip().split('\n\n')]
-  return '\n\n'.join(dict.fromkeys(entries))
+  return '\n\n'.join(filter(None, dict.fromkeys(entries)))
 
 
 def _line(scheme: str | Scheme) -> str:
@@ -45,7 +46,7 @@ def _line(scheme: str | Scheme) -> str:
     raise TypeError(
       f"A scheme to cite must be a line, as 'rope+alibi', or a scheme, but got {shown(scheme)}."
     )
-  line = getattr(scheme, 'line', None)
+  line = scheme.line
   if line is None:
     raise ValueError(
       'A scheme to cite must remember the line that made it, but got one made by hand; '
@@ -58,9 +59,15 @@ def _modules(line: str) -> Iterator:
   """The files of the members of a line; after each, those of the schemes among its arguments."""
   for node in _members(_parsed(line.strip())):
     call = node if isinstance(node, ast.Call) else ast.Call(func=node, args=[], keywords=[])
-    module = importlib.import_module(f'posjax.schemes.{ast.unparse(call.func)}')
+    path, own, function = ast.unparse(call.func).replace(COLON, ':').partition(':')
+    module = importlib.import_module(path if own else f'posjax.schemes.{path}')
+    if not hasattr(module, 'BIBTEX'):
+      raise ValueError(
+        f"A scheme to cite must have its papers in BIBTEX of its file, '' for none, but {path} has "
+        'no BIBTEX.'
+      )
     yield module
-    signature = inspect.signature(module.scheme)
+    signature = inspect.signature(getattr(module, function or 'scheme'))
     given = signature.bind(
       *map(ast.literal_eval, call.args),
       **{str(k.arg): ast.literal_eval(k.value) for k in call.keywords},

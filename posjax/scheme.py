@@ -262,8 +262,32 @@ def _same(params, logits, q, k, q_at, k_at):
   return logits
 
 
-class Scheme(NamedTuple):
+class _Places(NamedTuple):
+  ids: IdsFn = _unmoved
+  init_model: InitFn = _none
+  embed: EmbedFn = _embed_unchanged
+  init: InitFn = _none
+  prepare: PrepareFn | PrepareDocumentsFn = _plain
+  query: TurnFn = _unchanged
+  key: TurnFn = _unchanged
+  value: TurnFn = _unchanged
+  logits: LogitsFn = _same
+  bias: BiasFn | None = None
+  output: TurnFn = _unchanged
+  values: ValuesFn | None = None
+  tiled: Tiled = Tiled()
+  axes: int = 0
+  whole: str = ''
+  documents: bool = False
+  fixed: tuple[str, ...] = ()
+  parts: tuple['Scheme', ...] = ()
+
+
+class Scheme(_Places):
   """A positional encoding: pure functions, one for each place. See the `...Fn` protocols.
+
+  A scheme is the tuple of its fields: two are equal where all fields are. Beside them it remembers
+  the line that makes it, which is its `repr` and part of no comparison.
 
   Attributes:
     ids: place 0, `(pos, key | None) -> pos`, once per model call.
@@ -290,26 +314,38 @@ class Scheme(NamedTuple):
       `PrepareDocumentsFn`. Call it by `posjax.prepare`, which serves both kinds.
     fixed: names of the parameters that are constants: stored, never trained nor decayed.
     parts: the members of a chain, flat; empty otherwise.
+
+  Example:
+    >>> Scheme(bias=lambda params, distance: -abs(distance)[None], axes=1)
+    Scheme(bias=..., axes=1)
   """
 
-  ids: IdsFn = _unmoved
-  init_model: InitFn = _none
-  embed: EmbedFn = _embed_unchanged
-  init: InitFn = _none
-  prepare: PrepareFn | PrepareDocumentsFn = _plain
-  query: TurnFn = _unchanged
-  key: TurnFn = _unchanged
-  value: TurnFn = _unchanged
-  logits: LogitsFn = _same
-  bias: BiasFn | None = None
-  output: TurnFn = _unchanged
-  values: ValuesFn | None = None
-  tiled: Tiled = Tiled()
-  axes: int = 0
-  whole: str = ''
-  documents: bool = False
-  fixed: tuple[str, ...] = ()
-  parts: tuple['Scheme', ...] = ()
+  # No slots: the line lies in the instance's dictionary, where tuples do not compare it.
+
+  @property
+  def line(self) -> str | None:
+    """The line that `posjax.get` reads to make an equal scheme; None for one made by hand."""
+    return self.__dict__.get('line')
+
+  def with_line(self, line: str | None) -> 'Scheme':
+    """An equal scheme that is made by this line; `_replace` makes one of no line."""
+    scheme = self._make(self)
+    scheme.__dict__['line'] = line
+    return scheme
+
+  def __setattr__(self, name: str, value: Any) -> None:
+    """Refuses every change, as a tuple with names does."""
+    raise AttributeError(f'A scheme cannot be changed, but got a new {name}; use _replace.')
+
+  def __repr__(self) -> str:
+    """The line; without one, those of a chain's members, or the fields that are filled."""
+    if self.line is not None:
+      return self.line
+    if self.parts:
+      return '+'.join(map(repr, self.parts))
+    filled = [(name, getattr(self, name)) for name in self._fields if declares(self, name)]
+    plain = lambda value: repr(value) if type(value) in (int, str, bool, tuple) else '...'
+    return f'Scheme({", ".join(f"{name}={plain(value)}" for name, value in filled)})'
 
 
 _PLACES = ('ids', 'embed', 'query', 'key', 'value', 'logits', 'bias', 'output', 'values')

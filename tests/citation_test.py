@@ -92,10 +92,25 @@ def test_a_scheme_inside_another_is_cited_too():
   assert keys("dape('t5', 8)") == ['zheng2024dape', 'raffel2020exploring']
 
 
-@pytest.mark.skipif(not hasattr(posjax.Scheme, 'line'), reason='no scheme remembers its line yet')
 def test_a_scheme_is_cited_by_the_line_that_made_it():
   assert keys(posjax.get('rope+alibi')) == keys('rope+alibi')
   assert keys(posjax.chain(posjax.get('t5'), posjax.get('rope'))) == keys('t5+rope')
+
+
+def test_a_scheme_of_another_package_brings_its_own_entries(tmp_path, monkeypatch):
+  monkeypatch.syspath_prepend(tmp_path)
+  code = 'import posjax\ndef scheme():\n  return posjax.get("alibi")._replace(axes=1)\n'
+  entry = '@misc{me2030one,\n  title={One},\n  author={Me},\n  year={2030},\n}'
+  for name, more in (
+    ('cited', f'BIBTEX = {entry!r}\n'),
+    ('none_of_it', 'BIBTEX = ""\n'),
+    ('un', ''),
+  ):
+    (tmp_path / f'{name}_scheme.py').write_text(code + more)
+  assert keys('rope+cited_scheme:scheme') == ['su2021roformer', 'me2030one']
+  assert keys('none_of_it_scheme:scheme()+rope') == ['su2021roformer']
+  with pytest.raises(ValueError, match=r"in BIBTEX of its file, '' for none, but un_scheme has no"):
+    posjax.citation('un_scheme:scheme')
 
 
 @pytest.mark.usefixtures('unchecked')

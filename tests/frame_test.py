@@ -79,14 +79,18 @@ def group(*patterns):
 
 RECORD = {'posjax.scheme', 'posjax.arguments'}
 ROOMS = {
-  'posjax/arguments.py': set(),
+  'posjax/line.py': set(),
+  'posjax/arguments.py': {'posjax.line'},
   'posjax/scheme.py': {'posjax.arguments'},
   'posjax/positions.py': {'posjax.arguments'},
   'posjax/chain.py': RECORD,
   'posjax/math/*.py': RECORD,
   # `posjax.expression` serves a scheme that adapts another one, which it is given as a line.
   'posjax/schemes/*.py': {*RECORD, 'posjax.math', 'posjax.expression'},
-  'posjax/expression.py': {*RECORD, 'posjax.chain', 'posjax.schemes'},
+  'posjax/foreign.py': RECORD,
+  'posjax/expression.py': {
+    *(*RECORD, 'posjax.line', 'posjax.chain', 'posjax.foreign', 'posjax.schemes'),
+  },
   'posjax/citation.py': {*RECORD, 'posjax.expression'},
   # `attend` takes a scheme as a line, too.
   'posjax/attention/**/*.py': {*RECORD, 'posjax.math', 'posjax.expression'},

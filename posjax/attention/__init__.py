@@ -4,6 +4,7 @@
 implementations, which give the same numbers.
 
   dispatch     `attend`, and `chosen`, the implementation that it takes by default
+  weighing     `weights`, the attention weights without values
   inputs       the checks, and the arguments in the form that implementations take
   parameters   whether parameters are those that the scheme would make for these heads
   padding      tokens that nothing sees, which count as zero
@@ -25,3 +26,4 @@ A module here imports its neighbours, the record (`posjax.scheme`, `posjax.expre
 from posjax.attention.dispatch import IMPLEMENTATIONS as IMPLEMENTATIONS
 from posjax.attention.dispatch import attend as attend
 from posjax.attention.dispatch import chosen as chosen
+from posjax.attention.weighing import weights as weights

@@ -25,11 +25,11 @@ from jax.errors import JaxRuntimeError
 from ml_collections import ConfigDict
 from rich.console import Console
 
-from posjax.experiment import plain, trained, work_folder
+from posjax.experiment import plain, trained
 from posjax.experiment.checks import Seed, check_value, keys_of
 from posjax.experiment.plain import in_picture
 from posjax.experiment.run import make_task
-from posjax.experiment.tasks import Answer, Ask, Task, get_task
+from posjax.experiment.tasks import Answer, Ask, get_task
 
 TITLE = 60  # letters of a text above its picture, at most
 ROWS = 64  # texts in a batch, unless the standard input is a terminal
@@ -59,7 +59,7 @@ def load(workdir: str | Path, *, length: int | None = None) -> Trained:
   if length is not None:
     _set_length(config, length)
   task = make_task(config, workdir)
-  _check_data(task, workdir)
+  trained.check_data(task, workdir)
   if task.ask is None:
     raise ValueError(f'{workdir}: this model of the task {config.task.name} cannot be asked.')
   return Trained(task.ask, nnx.merge(*trained.restore(workdir, config, task)))
@@ -84,20 +84,6 @@ def ask(
   asked, model = load(workdir, length=length)
   _check(texts, asked.empty)
   return asked.answer(model, texts, jax.random.key(seed))
-
-
-def _check_data(task: Task, workdir: Path) -> None:
-  """Refuses other data than those of the run, where words and labels get their numbers from them.
-
-  Raises:
-    ValueError: if the data changed since the run last noted them.
-  """
-  seen, now = work_folder.seen_data(workdir), task.facts.get('sha256')
-  if task.vocabulary is None and seen and now is not None and seen[-1]['sha256'] != now:
-    raise ValueError(
-      f'{workdir} holds a model of data with the sha256 {seen[-1]["sha256"]}, from which its words '
-      f'and labels have their numbers, but the data now have {now}: put the old data back.'
-    )
 
 
 def _check(texts: Sequence[str], empty: bool) -> None:

@@ -53,6 +53,20 @@ def restore(workdir: Path, config: ConfigDict, task: Task) -> tuple[Any, nnx.Sta
   return graph, nnx.merge_state(state.params, state.rest)
 
 
+def check_data(task: Task, workdir: Path) -> None:
+  """Refuses other data than those of the run, where words and labels get their numbers from them.
+
+  Raises:
+    ValueError: if the data changed since the run last noted them.
+  """
+  seen, now = work_folder.seen_data(workdir), task.facts.get('sha256')
+  if task.vocabulary is None and seen and now is not None and seen[-1]['sha256'] != now:
+    raise ValueError(
+      f'{workdir} holds a model of data with the sha256 {seen[-1]["sha256"]}, from which its words '
+      f'and labels have their numbers, but the data now have {now}: put the old data back.'
+    )
+
+
 def _tuples(value: Any) -> Any:
   """JSON has lists where a config has tuples."""
   if isinstance(value, dict):

@@ -9,13 +9,17 @@ import subprocess
 import sys
 from pathlib import Path
 
+import jax
+import numpy as np
 import pytest
+from flax import nnx
 from rich.console import Console
 from rich.text import Text
 
 ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT))
 
+import posjax.experiment  # noqa: E402
 from configs import algorithmic, classification, default  # noqa: E402
 from posjax.experiment import interrupt, report, run  # noqa: E402
 from posjax.experiment.ask import ask, batches, draw, load, main, show  # noqa: E402
@@ -94,6 +98,16 @@ def test_it_is_the_trained_model_that_speaks(spoken):
   sample = json.loads((spoken / 'results.json').read_text())['sample']
   assert said(spoken, 'the old', seed=0) == sample
   assert said(spoken, 'the old', seed=1) != sample
+
+
+def test_the_run_is_loaded_as_it_was_trained(spoken):
+  """Its model is the one that is asked, and its layers are those of the config."""
+  model, layers, config = posjax.experiment.load(spoken)
+  assert [(layer.name, repr(layer.scheme)) for layer in layers] == [('stack.0.attention', 'alibi')]
+  np.testing.assert_array_equal(layers[0].params['slopes'], [1 / 16, 1 / 256])
+  assert config.task.prompt == 'the old'
+  asked = nnx.state(load(spoken).model)
+  jax.tree.map(np.testing.assert_array_equal, nnx.state(model), asked)
 
 
 @pytest.mark.slow
