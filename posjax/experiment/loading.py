@@ -123,7 +123,7 @@ def _params(scheme: Scheme, held: Any, repeat: int | None) -> Params:
 
 
 def _shared(scheme: Scheme, path: _Path, tables: Sequence[tuple[_Path, Positions]]) -> Params:
-  """What a layer shares with others: it lies in the nearest embedding that knows the scheme."""
+  """Parameters that a layer shares: they lie in the nearest embedding that knows the scheme."""
 
   def together(other: _Path) -> int:
     pairs = zip(path, other, strict=False)

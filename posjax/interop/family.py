@@ -1,4 +1,4 @@
-"""What a family of models is: a record of how its layers attend, and the readers that it holds.
+"""A family of models: a record of how its layers attend, and the readers that it holds.
 
 Transformers decides most of it in code, and only the rest is in the configuration: what a
 configuration decides is a function of its fields and of the layer's index.

@@ -97,15 +97,15 @@ def _axes(scheme: Scheme, field: str, dims: Dims) -> dict[str, str]:
   shapes = lambda dims: jax.tree.map(jnp.shape, jax.eval_shape(lambda key: make(key, dims), key))
   kv_heads = dims.num_kv_heads or dims.num_heads
   larger = {  # twice as large, because many schemes want even sizes
-    'M': dims._replace(width=2 * dims.width),
-    'H': dims._replace(num_heads=2 * dims.num_heads, num_kv_heads=2 * kv_heads),
-    'D': dims._replace(head_dim=2 * dims.head_dim),
+    'M': {'width': 2 * dims.width},
+    'H': {'num_heads': 2 * dims.num_heads, 'num_kv_heads': 2 * kv_heads},
+    'D': {'head_dim': 2 * dims.head_dim},
   }
   before, after = shapes(dims), {}
-  for letter, other in larger.items():
+  for letter, sizes in larger.items():
     try:
-      after[letter] = shapes(other)
-    except ValueError:  # the scheme was made for this size
+      after[letter] = shapes(dims._replace(**sizes))
+    except ValueError:  # the scheme was made for this size, or there is no size twice as large
       after[letter] = before
 
   def letter(name, i):

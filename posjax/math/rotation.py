@@ -157,8 +157,8 @@ def with_values(
 
   Example:
     >>> turned = with_values(Scheme(), lambda width, at: jnp.pi / 2 * at[..., None])
-    >>> turned.output({}, jnp.array([[[[-0.0, 1.0]]]]), jnp.array([[1]])).round(3)
-    Array([[[[1., 0.]]]], dtype=float32)
+    >>> turned.output({}, jnp.array([[[[0.5, 1.0]]]]), jnp.array([[1]])).round(3)
+    Array([[[[ 1. , -0.5]]]], dtype=float32)
   """
 
   def turned(direction: int):

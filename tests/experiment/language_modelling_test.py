@@ -13,6 +13,7 @@ from flax import nnx
 import posjax
 from configs import default
 from posjax.experiment.data.text import files
+from posjax.experiment.metrics import Rows
 from posjax.experiment.report import results, stated
 from posjax.experiment.tasks import get_task
 from tests.experiment import judged
@@ -153,9 +154,10 @@ def test_results_and_lines_state_the_other_units(tmp_path):
   line = stated(headline, measured._replace(values={'loss': 2.0, 'perplexity': math.exp(2)}))
   assert line == 'length 8: 2.000 nats per word, 7.389 perplexity'
   finish = headline.metrics['perplexity'].finish
-  assert finish((1e6, 1.0)) == math.inf
-  assert math.isnan(finish((math.nan, 1.0)))
-  assert finish((2.0, 1.0)) == pytest.approx(7.389, abs=1e-3)
+  of_one_token = lambda nats: finish(Rows(nats, 1.0, nats**2, nats, 1.0, 1))
+  assert of_one_token(1e6) == math.inf
+  assert math.isnan(of_one_token(math.nan))
+  assert of_one_token(2.0) == pytest.approx(7.389, abs=1e-3)
 
 
 def test_each_length_scores_the_same_tokens(tmp_path):

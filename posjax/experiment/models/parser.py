@@ -219,7 +219,7 @@ class Parser(nnx.Module):
 def _encoder(
   kind: Encoders, pattern: tuple[Scheme, ...], width: int, options: dict[str, Any], **made: Any
 ) -> Any:
-  """What stands between the vectors of tokens and the fenceposts; None for the encoder 'none'."""
+  """The layers between the vectors of tokens and the fenceposts; None for the encoder 'none'."""
   if kind == 'none':
     encoders.check_without_attention("The encoder 'none'", pattern)
     return None
