@@ -62,8 +62,8 @@ def contest(folder, points, seconds):
   """Two commands on one folder, the second so many seconds later; the codes and the errors."""
   flags = ('--config=tests/experiment/line_config.py', f'--config.task.data={points}')
   # Longer than the second one waits for the first; with checkpoints that it could pick up.
-  flags += ('--config.steps=4000', '--config.log_every=100', '--config.eval_every=2000')
-  flags += ('--config.checkpoint_every=500',)
+  flags += ('--config.steps=20000', '--config.log_every=100', '--config.eval_every=10000')
+  flags += ('--config.checkpoint_every=2500',)
   first = start(folder, folder.parent / 'cache', *flags, stdout=subprocess.DEVNULL)
   time.sleep(seconds)
   second = start(folder, folder.parent / 'cache', *flags, stdout=subprocess.DEVNULL)
@@ -84,8 +84,8 @@ def check_contest(folder, points, seconds):
   for code, error in zip(codes, errors, strict=True):
     assert re.fullmatch(TOLD if code else '', error), error
   rows = [json.loads(line) for line in (folder / 'metrics.jsonl').read_text().splitlines()]
-  assert [row['step'] for row in rows if 'loss' in row] == [*range(100, 4001, 100)]
-  assert len(losses(folder)) == 40
+  assert [row['step'] for row in rows if 'loss' in row] == [*range(100, 20_001, 100)]
+  assert len(losses(folder)) == 200
   assert (folder / 'results.json').exists()
   return codes.count(1)
 
