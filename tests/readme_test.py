@@ -138,12 +138,6 @@ def test_links_into_the_repository_lead_to_files_and_headings():
   assert {'docs/five_places.svg', 'docs/schemes.md', 'RESULTS.md'} <= seen
 
 
-def test_no_line_of_code_is_wider_than_the_page():
-  """In a window of 838 pixels GitHub shows 90 letters of code; a longer line would scroll."""
-  for block in re.findall(r'^```.*?\n(.*?)^```', TEXT, re.M | re.S):
-    assert max(map(len, block.splitlines())) <= 90
-
-
 def test_it_is_read_once():
   lines = [line for line in TEXT.splitlines() if line]
   assert len(lines) <= 130
