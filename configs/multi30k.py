@@ -2,7 +2,7 @@
 
   python train.py --config=configs/multi30k.py --config.task.data=file:PATH --workdir=runs/multi30k
 
-PATH is a folder with train.de, train.en, val.de and val.en. English to German:
+PATH is a folder with train.de, train.en, val.de and val.en (docs/data.md). English to German:
 --config.task.source=en --config.task.target=de. The test set, once all is fixed:
 
   python -m posjax.experiment.ask --workdir=runs/multi30k < PATH/test_2016_flickr.de > said.en

@@ -2,9 +2,9 @@
 
   python train.py --config=configs/text8.py --config.task.data=file:PATH
 
-PATH is a folder with train.txt and valid.txt of 27 symbols; `text8:PATH` is the whole file, split
-as in papers (configs/text8_paper.py). 16 million characters are learned from, in an hour and a half
-of one CPU core, and all held-out text that fills whole windows is scored.
+PATH is a folder with train.txt and valid.txt of 27 symbols (docs/data.md); `text8:PATH` is the
+whole file, split as in papers (configs/text8_paper.py). 16 million characters are learned from, in
+an hour and a half of one CPU core, and all held-out text that fills whole windows is scored.
 """
 
 from ml_collections import ConfigDict

@@ -2,8 +2,8 @@
 
   python train.py --config=configs/tiny_shakespeare.py --config.task.data=file:PATH
 
-PATH holds the usual split of tiny Shakespeare (1.0 MB of training text). Seven minutes on two CPU
-cores that had other work as well, to 2.63 bits per byte (RESULTS.md).
+PATH holds the usual split of tiny Shakespeare (1.0 MB of training text; docs/data.md). Seven
+minutes on two CPU cores that had other work as well, to 2.63 bits per byte (RESULTS.md).
 """
 
 from ml_collections import ConfigDict

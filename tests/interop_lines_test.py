@@ -35,6 +35,28 @@ def told(attention):
   return {name: follows.get(name) if value is None else value for name, value in values.items()}
 
 
+def test_the_page_of_checkpoints_counts_the_types_that_it_lists():
+  page = interop_table.page(
+    '9.9',
+    [
+      ('ours', 'layers', ''),
+      ('theirs', 'layers', ''),
+      ('half', 'in part', 'One layer is not read'),
+      ('scheme', 'positions', ''),
+      ('wrong', 'refused', 'A field is missing'),
+      ('new', 'refused', "No positions are known of the model_type 'new'"),
+    ],
+  )
+  assert 'reads 4 of the 6 model types of transformers 9.9,' in page
+  for count in ('**layers** (2 types)', '**in part** (1 types)', '**positions** (1 types)'):
+    assert count in page
+  assert 'The other 2 are refused in one sentence: of 1 no positions are known' in page
+  assert '## Layers\n\n`ours`, `theirs`\n' in page
+  assert '| `half` | One layer is not read |\n\n## Positions\n\n`scheme`\n' in page
+  assert '| `wrong` | A field is missing |\n\n<details>' in page
+  assert '</summary>\n\n`new`\n\n</details>' in page
+
+
 def test_the_lines_of_user_code_are_counted():
   shown = interop_table.TARGET.read_text(encoding='utf-8')
   assert interop_table.lines_table() in shown, 'Out of date; run: python -m tools.interop_table'

@@ -9,7 +9,7 @@ import io
 import json
 import logging
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -20,27 +20,47 @@ from tests import by_hand
 TARGET = Path(__file__).resolve().parent.parent / 'docs' / 'checkpoints.md'
 HEAD = """# Checkpoints
 
-What `posjax.interop` reads of the model types of transformers {version}, each with the
-defaults of its class of configurations. Written by `python -m tools.interop_table`; a slow test
-compares.
+`posjax.interop` reads {read} of the {all} model types of transformers {version}, each with the
+defaults of its class of configurations:
 
-- **layers**: `interop.layer` gives the settings of every layer, and `interop.load_attention` its
-  weights. A test compares the layers of a small random model with those of transformers.
-- **in part**: the same for some layers, parts or values of a field, and the others are refused
-  with the sentence.
-- **positions**: `interop.from_hf` gives the scheme alone.
-- **refused**: with the sentence that says why.
+- **layers** ({layers} types): `interop.layer` gives the settings of every layer, and
+  `interop.load_attention` its weights. A test compares the layers of a small random model with
+  those of transformers.
+- **in part** ({in part} types): the same holds for some layers, parts or values of a field. What
+  is refused of the others, and why, stands beside the type.
+- **positions** ({positions} types): `interop.from_hf` gives the scheme alone.
+
+The other {refused} are refused in one sentence: of {unknown} no positions are known, and the rest
+stand below with their reasons. A checkpoint may set a field that is refused although its type is
+read, and the reverse. Model types without a field for positions, and those that only hold other
+models, are not counted. `python -m tools.interop_table` writes this page, and a slow test compares.
+
+## Layers
+
+{layers_named}
+
+## In part
+
+{in_part_why}
+
+## Positions
+
+{positions_named}
+
+## Refused
+
+{refused_why}
+
+<details>
+<summary>The {unknown} model types of which no positions are known</summary>
+
+{unknown_named}
+
+</details>
 
 {lines}
-
-## Model types
-
-Model types without a field for positions, and those that only hold other models, are not listed. A
-checkpoint may set a field that is refused although its type is read, and the reverse.
-
-| model type | read | refused with |
-| --- | --- | --- |
 """
+UNKNOWN = 'No positions are known of the model_type'
 # Values of fields, of checkpoints that people have, which are refused where the default is read.
 REFUSED_VALUES: dict[str, dict[str, Any]] = {
   'longt5': {'encoder_attention_type': 'transient-global'},
@@ -53,13 +73,14 @@ IN_PART = {
 }
 LINES = """## Lines of user code
 
-What it takes to make the attention of one layer and to load its weights: with
-`interop.from_hf` and by hand, and with `interop.layer` and `interop.load_attention`. Both are in
-[tests/by_hand.py](../tests/by_hand.py), whose lines are counted; a test holds their results against
-one another.
+So many lines make the attention of one layer and load its weights: on the left by hand, with
+`interop.from_hf` for the scheme, and on the right with `interop.layer` and
+`interop.load_attention`. Both are in [tests/by_hand.py](../tests/by_hand.py), whose lines are
+counted; a test holds their results against one another.
 
 | model | by hand | in three lines |
 | --- | --- | --- |"""
+HOW = ('layers', 'in part', 'positions', 'refused')
 _DEPTHS = ('num_hidden_layers', 'n_layer', 'num_layers', 'n_layers', 'encoder_layers')
 _WORDS = ('rope', 'rotary', 'position', 'alibi', 'relative_attention')
 
@@ -81,23 +102,18 @@ def has_positions(config: dict[str, Any]) -> bool:
   return config['model_type'] in FAMILIES or (fields and not parts)
 
 
-def row(kind: str, config: dict[str, Any]) -> str:
-  """A line of the table."""
+def row(kind: str, config: dict[str, Any]) -> tuple[str, str, str]:
+  """A model type, how much of it is read, and why not all of it."""
   refusals = layers(kind, config)
   if None in refusals:
     refusals += layers(kind, {**config, **REFUSED_VALUES.get(kind, {})})
     sentence = next((each for each in refusals if each is not None), IN_PART.get(kind))
-    return f'| `{kind}` | in part | {told(sentence)} |' if sentence else f'| `{kind}` | layers | |'
-  refused = refusals[0] or ''
-  with contextlib.suppress(ValueError):
-    interop.from_hf(config, layer=0, length=1)
-    refused = '' if kind not in FAMILIES else refused
-    return f'| `{kind}` | positions | {told(refused)} |'
+    return (kind, 'in part', told(sentence)) if sentence else (kind, 'layers', '')
   try:
     interop.from_hf(config, layer=0, length=1)
   except ValueError as error:
-    refused = str(error)
-  return f'| `{kind}` | refused | {told(refused)} |'
+    return kind, 'refused', told(str(error))
+  return kind, 'positions', ''
 
 
 def told(sentence: str) -> str:
@@ -140,6 +156,40 @@ def lines_table() -> str:
   return '\n'.join((LINES, *rows))
 
 
+def page(version: str, rows: list[tuple[str, str, str]]) -> str:
+  """The page: counts, the types that are read, those that are refused, and lines of user code.
+
+  Args:
+    version: of transformers.
+    rows: what `row` says of each model type.
+  """
+  unknown = [kind for kind, _, why in rows if why.startswith(UNKNOWN)]
+  known = {how: [(k, why) for k, h, why in rows if h == how and k not in unknown] for how in HOW}
+  counts = {how: sum(each[1] == how for each in rows) for how in HOW}
+  counts |= {'all': len(rows), 'read': len(rows) - counts['refused'], 'unknown': len(unknown)}
+  return HEAD.format(
+    version=version,
+    layers_named=named(kind for kind, _ in known['layers']),
+    positions_named=named(kind for kind, _ in known['positions']),
+    unknown_named=named(unknown),
+    in_part_why=reasons(known['in part']),
+    refused_why=reasons(known['refused']),
+    lines=lines_table(),
+    **counts,
+  )
+
+
+def named(kinds: Iterable[str]) -> str:
+  """Model types as a list in one paragraph."""
+  return ', '.join(f'`{kind}`' for kind in kinds)
+
+
+def reasons(rows: list[tuple[str, str]]) -> str:
+  """A table of model types and of why they are refused, in part or as a whole."""
+  lines = [('model type', 'why'), ('---', '---'), *((f'`{kind}`', why) for kind, why in rows)]
+  return '\n'.join(f'| {kind} | {why} |' for kind, why in lines)
+
+
 def text() -> str:
   """The page."""
   import transformers
@@ -148,7 +198,7 @@ def text() -> str:
   logging.disable(logging.WARNING)
   with contextlib.redirect_stderr(io.StringIO()):
     rows = [row(kind, config) for kind, config in configurations() if has_positions(config)]
-  return HEAD.format(version=transformers.__version__, lines=lines_table()) + '\n'.join(rows) + '\n'
+  return page(transformers.__version__, rows)
 
 
 if __name__ == '__main__':

@@ -47,6 +47,7 @@ the BibTeX of its papers.
 
 
 FAMILY = "The arguments of RoPE's family"
+BACK = '[Back to the list](#all-schemes)'  # the page is long, and GitHub has no link to its top
 
 
 def page() -> str:
@@ -57,7 +58,7 @@ def page() -> str:
     for title, names in members.items()
   )
   sections = (
-    f'## {title}\n\n' + '\n\n'.join(map(entry, names)) for title, names in members.items()
+    f'## {title}\n\n{BACK}\n\n' + '\n\n'.join(map(entry, names)) for title, names in members.items()
   )
   return '\n\n'.join([HEAD.rstrip(), contents, *sections, family()]) + '\n'
 
@@ -66,7 +67,7 @@ def family() -> str:
   """The arguments that several members of RoPE's family share: the top of their file has them."""
   items = re.findall(r'^  (\w+) +(\S.*(?:\n {15}.*)*)', rotation.__doc__, re.M)
   lines = [f'- `{name}`: {" ".join(text.split())}' for name, text in items]
-  return f'## {FAMILY}\n\n' + '\n'.join(lines)
+  return f'## {FAMILY}\n\n{BACK}\n\n' + '\n'.join(lines)
 
 
 def groups() -> dict[str, list[str]]:
@@ -115,8 +116,11 @@ def make(name: str) -> posjax.Scheme:
 
 def where(name: str) -> str:
   """The places that a scheme uses, with their numbers."""
-  used = [f'{NUMBER[place]} `{place}`' for place in posjax.places(make(name))]
-  return f'Place{"s" * (len(used) > 1)} {", ".join(used)}' if used else 'No place'
+  used: dict[int, list[str]] = {}
+  for place in posjax.places(make(name)):
+    used.setdefault(NUMBER[place], []).append(f'`{place}`')
+  listed = '; '.join(f'{number}: {", ".join(places)}' for number, places in used.items())
+  return f'Place{"s" * (len(used) > 1)} {listed}' if used else 'No place'
 
 
 def numbers_of(name: str) -> str:
@@ -155,7 +159,7 @@ def linked(text: str) -> str:
 
   def link(found: re.Match[str]) -> str:
     if found[1] == 'rotation':
-      return f'[{FAMILY[0].lower()}{FAMILY[1:]}](#{anchor(FAMILY)})'
+      return f'[the arguments of the family](#{anchor(FAMILY)})'
     return f'[{found[0]}](../posjax/math/{found[1]}.py)'
 
   return re.sub(r'`posjax\.math\.(\w+)[\w.]*`', link, text).replace('|', r'\|')

@@ -91,8 +91,7 @@ def scheme(
 
   Args:
     axes: the number of ids of each token, at least 2.
-    base, interleaved, values: shared by the family, see `posjax.math.rotation`. RoPE-ViT
-      interleaves.
+    base, interleaved, values: see `posjax.math.rotation`. RoPE-ViT interleaves.
     dealt: whether the frequencies of the whole head are dealt out to the axes in turn, as in
       Pixtral.
 

@@ -106,8 +106,9 @@ def scheme(
     max_global_shift: the bound of the shift of a row, in units of the ids; 0 shifts no row.
     max_local_shift: the bound of the shift of a token, in units of the ids; 0 shifts no token, and
       up to half a step the order of the tokens stays.
-    max_global_scale: the greatest factor of a row, whose inverse is the least; 1 stretches nothing.
-    centered: whether the middle of a row becomes 0, with a key and without.
+    max_global_scale: each row is stretched by a factor between 1/max_global_scale and
+      max_global_scale; 1 stretches nothing.
+    centered: whether the middle of each row becomes 0, in training and in evaluation alike.
     axes: the number of ids of each token.
 
   Raises:

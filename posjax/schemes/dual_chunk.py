@@ -123,7 +123,7 @@ def scheme(
     chunk_size: s, in tokens, at least 1; a text of one chunk has plain RoPE.
     length: c, the number of tokens that the model was trained on, above s: all distances are below
       it.
-    base, interleaved: shared by the family, see `posjax.math.rotation`.
+    base, interleaved: see `posjax.math.rotation`.
 
   Raises:
     ValueError: if an argument is out of range; where used, if the width of a head is odd; TypeError

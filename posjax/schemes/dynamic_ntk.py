@@ -38,7 +38,7 @@ def growth(length: int, original_length: int, factor: float = 1.0) -> float:
   Args:
     length: the length of the text, in tokens; positive.
     original_length: the length in training, in tokens; positive.
-    factor: how much faster than the length s grows; positive.
+    factor: f in s = 1 + f (length / original_length - 1); positive.
 
   Raises:
     ValueError: if an argument is not positive.
@@ -60,7 +60,7 @@ def frequencies(
     width: d, the number of rotated dimensions.
     length: the length of the text, in tokens.
     original_length: the length in training, in tokens.
-    factor: how much faster than the length s grows.
+    factor: f in s = 1 + f (length / original_length - 1).
     base: the base of the frequencies in training.
 
   Returns:
@@ -88,8 +88,9 @@ def scheme(
   Args:
     length: the length of the longest text, in tokens; up to the original length it is RoPE.
     original_length: the length in training, in tokens.
-    factor: how much faster than the length s grows; 1 in the paper.
-    base, fraction, interleaved, values: shared by the family, see `posjax.math.rotation`.
+    factor: f in s = 1 + f (length / original_length - 1), the number that the lowest frequency is
+      divided by; 1 in the paper.
+    base, fraction, interleaved, values: see `posjax.math.rotation`.
 
   Raises:
     ValueError: if an argument is out of range; where used, if the rotated width is odd.

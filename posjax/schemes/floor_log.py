@@ -65,7 +65,7 @@ def scheme(floor: int, scale: float = 0.1, offset: int = 1) -> Scheme:
   """Queries that grow in steps.
 
   Args:
-    floor: the number of tokens of one step; that of the training length.
+    floor: the number of tokens of one step; usually the training length.
     scale: the factor of the logarithm; 0 changes nothing.
     offset: what is added to each id, between 0 and `floor`.
 

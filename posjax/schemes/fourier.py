@@ -153,7 +153,8 @@ def scheme(
     num_features: F, the number of cosines and sines together; even.
     hidden: the width of the network's hidden layer.
     gamma: the distance at which ids begin to be unlike, in units of the ids; positive.
-    groups: G; each axes / G consecutive ids of a token are a group, which has a share of the width.
+    groups: the axes of a token are cut into G groups of axes / G; each gets an equal share of the
+      width.
     axes: the number of ids of each token.
     constant_seed: None trains the frequencies. A seed makes them constants, which are not
       parameters; from 0 on.

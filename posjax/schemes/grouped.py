@@ -108,7 +108,7 @@ def scheme(group: int, window: int, base: float = 10000.0, interleaved: bool = F
     group: G, the number of tokens in a group of far keys; 1 is RoPE. The authors' code has 8.
     window: w, the distance in tokens from which on keys are far; a text that is no longer than the
       window has plain RoPE. The authors' code has 1024.
-    base, interleaved: shared by the family, see `posjax.math.rotation`.
+    base, interleaved: see `posjax.math.rotation`.
 
   Raises:
     ValueError: if an argument is out of range; where used, if the width of a head is odd; TypeError

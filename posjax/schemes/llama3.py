@@ -89,8 +89,8 @@ def scheme(
     low_frequency_factor: the number of turns in the original length below which a frequency is
       divided by the factor.
     high_frequency_factor: the number of turns in the original length above which it stays.
-    base, fraction, interleaved, values: shared by the family, see `posjax.math.rotation`. The
-      authors' code interleaves, Hugging Face does not.
+    base, fraction, interleaved, values: see `posjax.math.rotation`. The authors' code
+      interleaves, Hugging Face does not.
 
   Raises:
     ValueError: if an argument is out of range; where used, if the rotated width is odd.

@@ -106,7 +106,7 @@ def scheme(
     extension: s, the extended length of the model / its original length; by default `length` takes
       the place of the extended length.
     attention_factor: what queries and keys are multiplied by, instead of the `magnitude`.
-    base, fraction, interleaved, values: shared by the family, see `posjax.math.rotation`.
+    base, fraction, interleaved, values: see `posjax.math.rotation`.
 
   Raises:
     ValueError: if an argument is out of range; where used, if the lists do not fit the width.

@@ -84,11 +84,10 @@ def scheme(
 
   Args:
     sections: how many frequencies each of the n ids has; twice their sum is the rotated width.
-    base, values: shared by the family, see `posjax.math.rotation`; Qwen2-VL has base 1e6, Qwen3-VL
-      5e6.
+    base, values: see `posjax.math.rotation`. Qwen2-VL has base 1e6, Qwen3-VL 5e6.
     interleaved_sections: whether the ids take frequencies in turn, as in Qwen3-VL.
-    scaled: the frequencies of all pairs, in radians per token, instead of RoPE's: those of
-      `posjax.schemes.yarn.frequencies`, say, by which Qwen's models read longer texts.
+    scaled: the frequencies of all pairs, in radians per token, to use instead of RoPE's, for
+      example those of `posjax.schemes.yarn.frequencies`, by which Qwen's models read longer texts.
     attention_factor: what queries and keys are multiplied by; YaRN's `magnitude`.
 
   Raises:

@@ -1,4 +1,4 @@
-"""NTK-aware RoPE: a larger base, which slows the lowest frequency by `factor`, the highest not.
+"""NTK-aware RoPE: a larger base slows the lowest frequency by `factor`, and the highest not at all.
 
 w_k = (base factor^(d/(d-2)))^(-2k/d) = base^(-2k/d) factor^(-2k/(d-2)), k = 0 .. d/2 - 1: the last
 pair turns exactly `factor` times slower, as with interpolation, and the first one as before.
@@ -58,7 +58,7 @@ def scheme(
 
   Args:
     factor: the length of the text / the length in training, or more; 1 is RoPE.
-    base, fraction, interleaved, values: shared by the family, see `posjax.math.rotation`.
+    base, fraction, interleaved, values: see `posjax.math.rotation`.
 
   Raises:
     ValueError: if an argument is out of range; where used, if the rotated width is odd.

@@ -71,7 +71,7 @@ def scheme(
 
   Args:
     share: p, the share of the pairs that turn, in [0, 1]; 0.75 did best in the paper.
-    base, interleaved, values: shared by the family, see `posjax.math.rotation`.
+    base, interleaved, values: see `posjax.math.rotation`.
     factor: what the frequencies are divided by (position interpolation).
 
   Raises:

@@ -90,8 +90,8 @@ def scheme(max_length: int = 2048, length: int | None = None, axes: int = 1) -> 
     max_length: positions are drawn from 0 .. max_length - 1; the length of the longest text to
       prepare for.
     length: how many positions a row draws, which is the most tokens that a text has. By default
-      each row draws 1 + its largest id. Declare it where a text is computed in pieces (decoding
-      with a cache), which would otherwise draw new positions for each piece.
+      each row draws as many positions as its largest id plus 1. Declare it where a text is computed
+      in pieces (decoding with a cache), which would otherwise draw new positions for each piece.
     axes: the number of ids of each token; each axis of a row has positions of its own.
 
   Raises:

@@ -85,7 +85,7 @@ def scheme(
   """Rotary positions.
 
   Args:
-    base, fraction, interleaved, values: shared by the family, see `posjax.math.rotation`.
+    base, fraction, interleaved, values: see `posjax.math.rotation`.
     factor: divides all frequencies (position interpolation), so that positions up to `factor` times
       the trained length are rotated no further than in training.
 

@@ -81,7 +81,7 @@ def scheme(max_shift: int = 500, axes: int = 1) -> Scheme:
 
   Args:
     max_shift: K, the largest offset, in tokens. Its sum with the largest id must be less than
-      2^31 - 1. 0 shifts nothing. A table must have K more rows.
+      2^31 - 1. A `learned` table after it needs K more rows. 0 shifts nothing.
     axes: the number of ids of each token; each axis of a row has an offset of its own.
 
   Raises:

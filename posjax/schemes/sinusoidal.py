@@ -86,7 +86,11 @@ def scheme(
   """Adds the code of each token's ids to its embedding.
 
   Args:
-    base, interleaved, cos_first, endpoint: see `posjax.math.sinusoids.encoding`.
+    base: the slowest wavelength approaches 2 pi base tokens; positive.
+    interleaved: whether the sine and the cosine of one frequency stand side by side, instead of
+      all sines in one half of the width and all cosines in the other.
+    cos_first: whether the cosine comes before the sine.
+    endpoint: whether the frequencies are base^(-k/(d/2 - 1)), instead of base^(-2k/d).
     axes: the number of ids of each token (2 for images); each axis has an equal share of the width.
 
   Raises:

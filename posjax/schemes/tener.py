@@ -111,8 +111,8 @@ def scheme(
     key_term: whether k . R of the opposite distance is added.
     endpoint: whether the frequencies are base^(-i/(D/2 - 1)), instead of base^(-2i/D).
     key_minus_query: whether R is of k_pos - q_pos, instead of q_pos - k_pos.
-    even: whether the sines of R are zero: a key before and one as far after are then alike, and the
-      half of v that the sines are multiplied by is trained by nothing.
+    even: whether the sines of R are zero: a key before and one as far after are then alike. Half of
+      v, which the sines would be multiplied by, then receives no gradient.
     base: the base of the frequencies; 10000 in paper and code.
 
   Raises:

@@ -1,4 +1,4 @@
-"""Transformer-XL: a query, and vectors that all share, attend to keys and to a code of distances.
+"""Transformer-XL: queries, plus two trained vectors, attend to keys and to sinusoids of distances.
 
 logits = ((q + u) . k + (q + v) . W_R R(distance)) / sqrt(D): in the paper's four terms content
 with content, q . k; content with distance, q . W_R R; and what all queries share of both, u . k and

@@ -88,7 +88,8 @@ def scheme(
   """Untied positions.
 
   Args:
-    max_length: the number of rows of the table: ids 0 .. max_length - 1 have one.
+    max_length: the number of rows of the table: ids 0 .. max_length - 1 have one, others
+      give NaN.
     untie_cls: whether the id 0 is that of a [CLS] token, which has no position.
     num_buckets: the number of buckets of T5's bias, both directions together, even; None has no
       bias.

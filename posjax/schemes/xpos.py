@@ -139,10 +139,10 @@ def scheme(
   """Rotary positions that decay.
 
   Args:
-    base, fraction, interleaved: shared by the family, see `posjax.math.rotation`. What is not
-      rotated does not decay. The paper interleaves.
-    scale_base: the number of tokens after which the share zeta of a pair's product is left;
-      positive.
+    base, fraction, interleaved: see `posjax.math.rotation`. What is not rotated does
+      not decay. The paper interleaves.
+    scale_base: the product of pair c is multiplied by zeta_c^(distance/scale_base), in tokens, with
+      zeta_c = (2c/d + gamma) / (1 + gamma); positive.
     gamma: a positive number; the larger it is, the slower is the decay.
 
   Raises:

@@ -164,7 +164,7 @@ def scheme(
     mscale, mscale_all_dim: numbers of DeepSeek's models for how much the logits grow, in place of
       the paper's 1 and 0; see `magnitude` in the file.
     attention_factor: what queries and keys are multiplied by, instead of the `magnitude`.
-    base, fraction, interleaved, values: shared by the family, see `posjax.math.rotation`.
+    base, fraction, interleaved, values: see `posjax.math.rotation`.
 
   Raises:
     ValueError: if an argument is out of range; where used, if the rotated width is odd.
