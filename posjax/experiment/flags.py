@@ -5,6 +5,7 @@ Whatever is wrong ends in one sentence: with status 2 where the command line its
 """
 
 import difflib
+import os
 import re
 import sys
 import traceback
@@ -34,6 +35,18 @@ class BadFlag(Exception):
 
 class BadFile(Exception):
   """A config file that does not make a config."""
+
+
+def find_packages_here() -> None:
+  """Lets Python find the packages of the current folder, as `python -m` does for other commands.
+
+  `python FOLDER/train.py` looks in the folder of the script alone. That one stays first, since the
+  configs of this repository import `configs`, and a project may well have a folder of that name.
+  Whoever forbids it to Python (`-P`, `PYTHONSAFEPATH`) is obeyed.
+  """
+  here = os.getcwd()
+  if not sys.flags.safe_path and here not in sys.path:
+    sys.path.insert(1, here)
 
 
 def parse(argv: list[str], default: Path) -> list[str]:

@@ -195,6 +195,11 @@ WRONG = [
   (['--schemes=none,ropee'], 1, "Unknown scheme 'ropee'; did you mean 'rope'"),
   (['--schemes=none', '--axes=model.num_layer=1,2'], 1, "did you mean 'model.num_layers'"),
   (['--schemes=none', '--config.stepz=1'], 2, "'stepz'; did you mean 'steps'?"),
+  (
+    ['--schemes=none,rope', '--config.steps=2', '--config.optimizer.warmup_steps=9'],
+    1,
+    'which are 2, but got 9: set it, too, as with --config.optimizer.warmup_steps=1.',
+  ),
 ]
 
 
@@ -205,3 +210,11 @@ def test_a_wrong_command_is_one_sentence_and_leaves_nothing(tmp_path, arguments,
   assert shown.startswith('compare: error: ')
   assert 'Traceback' not in shown
   assert not (tmp_path / 'run').exists()
+
+
+@pytest.mark.slow
+def test_a_grid_whose_runs_cannot_begin_ends_with_one_sentence_and_no_result(tmp_path):
+  shown = finish(start(tmp_path, *GRID, '--config.model.num_heads=5'), status=1)
+  assert 'compare: error: num_heads must divide the width 32, but got 5' in shown
+  assert shown.strip().count('\n') == 0
+  assert not (tmp_path / 'results.jsonl').exists()
