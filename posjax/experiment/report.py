@@ -172,10 +172,15 @@ def draw(
 
 
 def _draw_steps(axes, task: Task, rows, scores: Mapping[str, Score], ink: str) -> None:
-  """The training loss, and the headline evaluation where a metric of it has the same unit."""
+  """The training loss, and the headline evaluation where a metric of it has the same unit.
+
+  A point of the training loss is one batch, of another text than what is held out: with
+  configs/default.py at step 20, 3.7 to 4.1 bits by batch, 3.8 on training text that is judged as
+  held-out text is, and 4.1 on the held-out modules, which are harder from the first letter on.
+  """
   train = [(row['step'], row['loss']) for row in rows if row.get('loss') is not None]
   if train:
-    axes.plot(*zip(*train, strict=True), label='training', color='gray', alpha=0.7)
+    axes.plot(*zip(*train, strict=True), label='training, single batches', color='gray', alpha=0.7)
   headline = task.evaluations[0]
   same = [name for name, metric in headline.metrics.items() if metric.unit == task.unit.name]
   for name in same[:1]:

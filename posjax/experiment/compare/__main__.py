@@ -205,14 +205,16 @@ def left_out(others: Sequence[Mapping[str, Any]]) -> str:
 
 def read(argv: Sequence[str]) -> list[str]:
   """Defines and reads the command line; returns what is left of it."""
-  flags.DEFINE_string('schemes', None, 'What to compare, with commas: lines of posjax.get.')
-  flags.DEFINE_integer('seeds', 3, "Runs of each, with seeds that count up from the config's.")
-  flags.DEFINE_multi_string('axes', [], 'KEY=VALUE,VALUE: a config key to vary; may be repeated.')
-  flags.DEFINE_string('baseline', None, 'What the others are compared with; by default the first.')
-  flags.DEFINE_integer('processes', 1, 'Runs at a time, each in a process of its own.')
-  flags.DEFINE_integer('hosts', 1, 'How many hosts share the grid, and a work folder.')
-  flags.DEFINE_integer('host', 0, 'Which of them this one is, from 0.')
-  return parse(['compare', *argv[1:]], DEFAULT)
+  own = [
+    flags.DEFINE_string('schemes', None, 'What to compare, with commas: lines of posjax.get.'),
+    flags.DEFINE_integer('seeds', 3, "Runs of each, with seeds that count up from the config's."),
+    flags.DEFINE_multi_string('axes', [], 'KEY=VALUE,VALUE: a config key to vary.'),
+    flags.DEFINE_string('baseline', None, 'What others are compared with; by default the first.'),
+    flags.DEFINE_integer('processes', 1, 'Runs at a time, each in a process of its own.'),
+    flags.DEFINE_integer('hosts', 1, 'How many hosts share the grid, and a work folder.'),
+    flags.DEFINE_integer('host', 0, 'Which of them this one is, from 0.'),
+  ]
+  return parse(['compare', *argv[1:]], DEFAULT, own)
 
 
 def main(argv: Sequence[str]) -> None:
