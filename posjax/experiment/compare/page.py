@@ -10,7 +10,7 @@ from typing import Any
 
 from posjax.experiment import colours
 from posjax.experiment.axis_range import axis_range
-from posjax.experiment.compare.origin import Origin, told
+from posjax.experiment.compare.origin import Origin, short, told
 from posjax.experiment.compare.plots import mean_curve, trained_length
 from posjax.experiment.compare.statistics import Interval
 from posjax.experiment.compare.summary import Judged, Row, Summary
@@ -46,6 +46,7 @@ def content(summary: Summary, made: Origin | None = None) -> dict[str, Any]:
   some = next(row.cells[0].result for row in summary.rows if row.cells)
   styles = colours.styles(dict.fromkeys(row.scheme for row in summary.rows))
   return {
+    'short': short(summary, made),
     'made': told(summary, made),
     'rows': [_row(row, summary.baseline, styles[row.scheme]) for row in summary.rows],
     'panels': [_panel(name, summary, made) for name in _panel_names(summary)],
