@@ -155,9 +155,16 @@ def draw(
 
   ink = colour(scheme)
   arrays = {name: None for each in _main(task) for name in scores[each.name].arrays}
-  figure = Figure(figsize=(4.4 * (2 + len(arrays)), 4), layout='constrained')
+  count = 2 + len(arrays)
+  rows_of_two = -(-count // 2)
+  figure = Figure(figsize=(8.8, 0.4 + 3.6 * rows_of_two), layout='constrained')
   figure.suptitle(in_picture(title))
-  steps, lengths, *others = figure.subplots(1, 2 + len(arrays))
+  # Two beside each other, so that letters can be read where the picture is as wide as a page.
+  places = figure.add_gridspec(rows_of_two, 2)
+  pairs = [places[i // 2, i % 2] for i in range(count)]
+  if count % 2:
+    pairs[-1] = places[rows_of_two - 1, :]
+  steps, lengths, *others = map(figure.add_subplot, pairs)
   _draw_steps(steps, task, rows, scores, ink)
   if task.evaluations[0].length is None:
     _draw_names(lengths, task, scores, ink)
