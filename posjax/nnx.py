@@ -7,6 +7,7 @@ scanned by `jax.lax.scan` like any tree of arrays.
 
 try:
   from flax import nnx
+  from flax.nnx import reprlib
 except ModuleNotFoundError as error:
   if error.name is None or error.name.partition('.')[0] != 'flax':
     raise
@@ -14,9 +15,8 @@ except ModuleNotFoundError as error:
     "posjax.nnx needs flax, which is not installed: pip install 'posjax[flax]'."
   ) from error
 
-import dataclasses
 import re
-from collections.abc import Iterator
+from collections.abc import Generator
 from typing import Any
 
 import jax
@@ -45,14 +45,15 @@ class Readable(nnx.Module):
   Flax takes records apart, and would print the address of every function of a scheme.
   """
 
-  def __nnx_repr__(self) -> Iterator[Any]:
+  def __nnx_repr__(self) -> Generator[reprlib.Object | reprlib.Attr]:
     """The parts of Flax's `repr`; those that are tuples of functions as Python prints them."""
     for part in super().__nnx_repr__():
-      # Flax hands over a copy of the value, whose schemes have lost their lines.
-      value = getattr(self, getattr(part, 'key', ''), None)
-      if isinstance(value, tuple) and any(map(callable, jax.tree.leaves(value))):
-        text = re.sub(' at 0x[0-9a-f]+>', '>', repr(value))
-        part = dataclasses.replace(part, value=text, use_raw_value=True)
+      if isinstance(part, reprlib.Attr):
+        # Flax hands over a copy of the value, whose schemes have lost their lines.
+        value = getattr(self, part.key)
+        if isinstance(value, tuple) and any(map(callable, jax.tree.leaves(value))):
+          text = re.sub(' at 0x[0-9a-f]+>', '>', repr(value))
+          part = reprlib.Attr(part.key, text, use_raw_value=True)
       yield part
 
 

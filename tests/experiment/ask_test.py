@@ -116,7 +116,13 @@ def test_lines_of_the_standard_input_are_asked_together_and_a_dash_takes_it_whol
   here = ''.join(answer.plain + '\n' for answer in ask(spoken, texts, length=3))
   flags = f'--workdir={spoken}', '--length=3'
   assert command(*flags, entered='\n'.join(texts) + '\n') == here
-  assert command(*flags, *texts) == here
+  given = command(*flags, *texts).split('==> ')[
+    1:
+  ]  # answers of several lines have their text above
+  plain = [answer.plain for answer in ask(spoken, texts, length=3)]
+  assert any('\n' in each for each in plain)
+  for part, asked, answer in zip(given, texts, plain, strict=True):
+    assert part.rstrip('\n') == f'{asked!r} <==\n{answer}'.rstrip('\n')
   whole = said(spoken, 'is the\nnew bar', length=3)
   assert whole.startswith('is the\nnew bar')
   assert command(*flags, '-', entered='is the\nnew bar\n') == whole + '\n'
