@@ -90,9 +90,10 @@ def short(summary: Summary, made: Origin | None = None) -> str:
   """
   known = dict(told(summary, made))
   runs = [each.result for row in summary.rows for each in row.cells]
+  seeds = known['seeds']
   data = _distinct(line['facts']['data'] for line in runs if 'data' in line['facts'])
   parts = [
-    f'{known["schemes"]} schemes, {len(runs)} runs with the seeds {known["seeds"]}',
+    f'{known["schemes"]} schemes, {len(runs)} finished runs, seed{"s" * (", " in seeds)} {seeds}',
     f'{known["steps"]} steps' if 'steps' in known else '',
     f'data {data}' if data else '',
     f'commit {known["commit"]}',

@@ -163,7 +163,8 @@ def _told_alike(rows: Sequence[Row], keys: Iterable[str]) -> list[str]:
     values, (unit, title, scale) = _cost_values(rows, key), COSTS[key]
     if values:
       middle = sum(values) / len(values) / scale
-      told.append(f'{title}: not drawn, as all have {middle:,.0f} {unit}, to within 1 %.')
+      shown = f'{middle:,.0f}' if middle >= 10 else f'{middle:.2g}'
+      told.append(f'{title}: not drawn, as all have {shown} {unit}, to within 1 %.')
   return told
 
 
