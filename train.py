@@ -21,7 +21,7 @@ if __name__ == '__main__':  # a Ctrl-C while JAX is being loaded ends in no trac
 from absl import app, flags, logging
 from ml_collections import ConfigDict, config_flags
 
-from posjax.experiment.flags import parse
+from posjax.experiment.flags import find_packages_here, parse
 from posjax.experiment.interrupt import leave_quietly
 from posjax.experiment.plain import sentence
 from posjax.experiment.run import Result, Setup, run, setup, train
@@ -57,4 +57,5 @@ def default_workdir(config: ConfigDict) -> Path:
 
 
 if __name__ == '__main__':
+  find_packages_here()
   app.run(main, flags_parser=functools.partial(parse, default=DEFAULT))

@@ -1,7 +1,7 @@
 """`citation`: the papers of a scheme, as BibTeX.
 
 Each file in `posjax/schemes` names its papers itself, in the constant `BIBTEX`: first the one of
-its docstring's reference, then others that it is taken from.
+its docstring's reference, then others that it is taken from. A module of one's own may do the same.
 """
 
 import ast
@@ -22,11 +22,11 @@ def citation(scheme: str | Scheme) -> str:
 
   Returns:
     The entries in the order of the members, with an empty line between them. A scheme that stands
-    as an argument of another, as the `inner` of `dape`, is a member, too.
+    as an argument of another, as the `inner` of `dape`, is a member, too. A scheme of your own has
+    the entries in `BIBTEX` of its module; where there is no such constant, a comment says so.
 
   Raises:
-    ValueError: if the line cannot be read, the scheme was made by hand, or the file of one of your
-      own has no `BIBTEX`.
+    ValueError: if the line cannot be read, or the scheme was made by hand.
     TypeError: if it is neither a line nor a scheme.
 
   Example:
@@ -35,7 +35,7 @@ def citation(scheme: str | Scheme) -> str:
   """
   line = _line(scheme)
   get(line)  # refuses whatever is no line of a scheme
-  entries = [entry for module in _modules(line) for entry in module.BIBTEX.strip().split('\n\n')]
+  entries = [entry for papers in _papers(line) for entry in papers.strip().split('\n\n')]
   return '\n\n'.join(filter(None, dict.fromkeys(entries)))
 
 
@@ -55,18 +55,14 @@ def _line(scheme: str | Scheme) -> str:
   return line
 
 
-def _modules(line: str) -> Iterator:
-  """The files of the members of a line; after each, those of the schemes among its arguments."""
+def _papers(line: str) -> Iterator[str]:
+  """The papers of the members of a line; after each, those of the schemes among its arguments."""
   for node in _members(_parsed(line.strip())):
     call = node if isinstance(node, ast.Call) else ast.Call(func=node, args=[], keywords=[])
     path, own, function = ast.unparse(call.func).replace(COLON, ':').partition(':')
     module = importlib.import_module(path if own else f'posjax.schemes.{path}')
-    if not hasattr(module, 'BIBTEX'):
-      raise ValueError(
-        f"A scheme to cite must have its papers in BIBTEX of its file, '' for none, but {path} has "
-        'no BIBTEX.'
-      )
-    yield module
+    # BibTeX takes what stands between entries for a comment.
+    yield getattr(module, 'BIBTEX', f'% {path}:{function} is not cited: {path} has no BIBTEX.')
     signature = inspect.signature(getattr(module, function or 'scheme'))
     given = signature.bind(
       *map(ast.literal_eval, call.args),
@@ -75,4 +71,4 @@ def _modules(line: str) -> Iterator:
     given.apply_defaults()
     for name, value in given.arguments.items():
       if isinstance(value, str) and 'Scheme' in str(signature.parameters[name].annotation):
-        yield from _modules(value)
+        yield from _papers(value)

@@ -7,6 +7,7 @@ scanned by `jax.lax.scan` like any tree of arrays.
 
 try:
   from flax import nnx
+  from flax.nnx import reprlib
 except ModuleNotFoundError as error:
   if error.name is None or error.name.partition('.')[0] != 'flax':
     raise
@@ -14,6 +15,8 @@ except ModuleNotFoundError as error:
     "posjax.nnx needs flax, which is not installed: pip install 'posjax[flax]'."
   ) from error
 
+import re
+from collections.abc import Generator
 from typing import Any
 
 import jax
@@ -36,7 +39,25 @@ class Constant(nnx.Variable):
   """A constant that `scheme.fixed` names: stored with the weights, but no `nnx.Param` to train."""
 
 
-class Parameters(nnx.Module):
+class Readable(nnx.Module):
+  """A module whose `repr` shows schemes by their lines, and other functions by their names.
+
+  Flax takes records apart, and would print the address of every function of a scheme.
+  """
+
+  def __nnx_repr__(self) -> Generator[reprlib.Object | reprlib.Attr]:
+    """The parts of Flax's `repr`; those that are tuples of functions as Python prints them."""
+    for part in super().__nnx_repr__():
+      if isinstance(part, reprlib.Attr):
+        # Flax hands over a copy of the value, whose schemes have lost their lines.
+        value = getattr(self, part.key)
+        if isinstance(value, tuple) and any(map(callable, jax.tree.leaves(value))):
+          text = re.sub(' at 0x[0-9a-f]+>', '>', repr(value))
+          part = reprlib.Attr(part.key, text, use_raw_value=True)
+      yield part
+
+
+class Parameters(Readable):
   """A scheme's parameters where a model holds them: those of `init_model`, for all its layers.
 
   Trained ones are `nnx.Param`, constants `Constant`. Called, it gives what `Attention` takes:
@@ -52,7 +73,7 @@ class Parameters(nnx.Module):
     return parameters.unnamed(self.scheme, _arrays(self.held))
 
 
-class AttentionFn(nnx.Module):
+class AttentionFn(Readable):
   """An `attention_fn` for `nnx.MultiHeadAttention` that holds and trains its scheme's parameters.
 
   Tokens are numbered from 0, the queries as the keys, unless ids are given. See
@@ -173,7 +194,7 @@ class HeadNorm(nnx.Module):
     return projections.normalized(self.norm, x, self.scale[...], bias)
 
 
-class Attention(nnx.Module):
+class Attention(Readable):
   """Self- or cross-attention in which a scheme says where position enters.
 
   x -> q, k, v -> attend -> out. The layer calls places 2 to 4 of its scheme. Places 0 and 1,

@@ -70,6 +70,21 @@ import posjax
 assert posjax.names()
 assert not {'flax', 'optax', 'beartype'} & set(sys.modules)
 """
+LAZY = """
+import sys
+import posjax
+lazy = ['experiment', 'interop', 'linen', 'nnx']
+assert set(lazy) <= set(dir(posjax))
+assert not [name for name in lazy if f'posjax.{name}' in sys.modules]
+assert posjax.interop.from_hf and posjax.schemes.alibi.scheme
+for ask in (lambda: posjax.nnx, lambda: posjax.linen, lambda: posjax.experiment.load):
+  try:
+    ask()
+  except ImportError as error:
+    print(error)
+for owner in (posjax, posjax.schemes):
+  assert not hasattr(owner, 'nothing') and not hasattr(owner, '__nothing__')
+"""
 ADAPTER = """
 try:
   import posjax.{adapter}
@@ -90,6 +105,15 @@ def python(executable, code, cwd):
 def test_library_imports_without_flax_and_the_training_stack():
   blocked = TRAINING | {'flax', 'absl', 'beartype', 'matplotlib'}
   python(sys.executable, BLOCKED.format(blocked=blocked, code=NAMES), ROOT)
+
+
+def test_a_module_by_attribute_is_imported_when_asked_for_and_names_what_it_needs():
+  code = BLOCKED.format(blocked=TRAINING | {'flax', 'absl', 'matplotlib'}, code=LAZY)
+  layer, linen, load = python(sys.executable, code, ROOT).splitlines()
+  assert layer == "posjax.nnx needs flax, which is not installed: pip install 'posjax[flax]'."
+  assert linen == layer.replace('nnx', 'linen')
+  assert load.startswith('posjax.experiment.load needs ')
+  assert load.endswith(", which is not installed: pip install 'posjax[train]'.")
 
 
 @pytest.mark.parametrize('adapter', ADAPTERS)

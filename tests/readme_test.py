@@ -168,3 +168,25 @@ def test_the_two_marks_of_the_results_stand_once_each():
   for mark in ('<!-- results: measured numbers and their picture go here -->',
                '<!-- end of results -->'):  # fmt: skip
     assert TEXT.count(mark) == 1
+
+
+def test_a_file_of_a_scheme_that_lacks_something_is_named_and_no_page_is_written(
+  monkeypatch, tmp_path
+):
+  module = types.ModuleType('posjax.schemes.recency', 'Recent keys weigh more.')
+  module.scheme = lambda rate: posjax.get('none')
+  module.BIBTEX = ''
+  monkeypatch.setitem(schemes_page.sys.modules, module.__name__, module)
+  monkeypatch.setattr(posjax, 'names', lambda: ('none', 'recency'))
+  monkeypatch.setattr(schemes_page, 'PAGE', tmp_path / 'schemes.md')
+  with pytest.raises(SystemExit) as ended:
+    schemes_page.main()
+  said = str(ended.value)
+  assert said.startswith(
+    'schemes_page.py: error: posjax/schemes/recency.py must have a docstring of '
+  )
+  for part in ('`SHIFT_INVARIANT`', '`EXAMPLE`, a line that gives rate', '`scheme`; '):
+    assert part in said
+  assert 'BIBTEX' not in said
+  assert '\n' not in said
+  assert not (tmp_path / 'schemes.md').exists()

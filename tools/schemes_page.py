@@ -6,6 +6,7 @@ python tools/schemes_page.py
 import importlib
 import inspect
 import re
+import sys
 from pathlib import Path
 from types import ModuleType
 
@@ -51,7 +52,13 @@ BACK = '[Back to the list](#all-schemes)'  # the page is long, and GitHub has no
 
 
 def page() -> str:
-  """The page: contents, a section for each place with its schemes, what RoPE's family shares."""
+  """The page: contents, a section for each place with its schemes, what RoPE's family shares.
+
+  Raises:
+    ValueError: if the file of a scheme lacks something that the page shows.
+  """
+  for name in posjax.names():
+    check(importlib.import_module(f'posjax.schemes.{name}'))
   members = groups()
   contents = '\n'.join(
     f'- [{title}](#{anchor(title)}): {", ".join(f"[`{n}`](#{n})" for n in names)}'
@@ -61,6 +68,36 @@ def page() -> str:
     f'## {title}\n\n{BACK}\n\n' + '\n\n'.join(map(entry, names)) for title, names in members.items()
   )
   return '\n\n'.join([HEAD.rstrip(), contents, *sections, family()]) + '\n'
+
+
+def check(module: ModuleType) -> None:
+  """Refuses a file that lacks what every file of a scheme has.
+
+  Args:
+    module: the file.
+
+  Raises:
+    ValueError: with the file and everything that it lacks.
+  """
+  scheme = getattr(module, 'scheme', None)
+  parameters = inspect.signature(scheme).parameters.values() if callable(scheme) else ()
+  forced = [each.name for each in parameters if each.default is inspect.Parameter.empty]
+  there = {
+    'a docstring': module.__doc__,
+    'a function `scheme`': callable(scheme),
+    'a docstring of `scheme`': scheme is None or scheme.__doc__,
+    '`SHIFT_INVARIANT`, whether adding one number to all ids changes nothing': (
+      hasattr(module, 'SHIFT_INVARIANT')
+    ),
+    "`BIBTEX`, the entries of its papers, '' for none": hasattr(module, 'BIBTEX'),
+    f'`EXAMPLE`, a line that gives {" and ".join(forced)}': (
+      not forced or hasattr(module, 'EXAMPLE')
+    ),
+  }
+  lacking = [what for what, found in there.items() if not found]
+  if lacking:
+    path = f'posjax/schemes/{module.__name__.rpartition(".")[2]}.py'
+    raise ValueError(f'{path} must have {"; ".join(lacking)} (CONTRIBUTING.md, Adding a scheme).')
 
 
 def family() -> str:
@@ -206,9 +243,13 @@ def _written(parameter: inspect.Parameter) -> str:
 
 
 def main() -> None:
-  """Writes both files."""
-  PAGE.write_text(page(), encoding='utf-8')
-  README.write_text(readme(README.read_text(encoding='utf-8')), encoding='utf-8')
+  """Writes both files; neither where something is lacking, which one sentence names."""
+  try:
+    texts = {PAGE: page(), README: readme(README.read_text(encoding='utf-8'))}
+  except ValueError as error:
+    sys.exit(f'schemes_page.py: error: {error}')
+  for path, text in texts.items():
+    path.write_text(text, encoding='utf-8')
 
 
 if __name__ == '__main__':

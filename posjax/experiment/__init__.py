@@ -14,6 +14,14 @@ def __getattr__(name: str) -> Any:
   """`load` is imported when it is asked for: with it come Flax, Orbax and all models."""
   if name != 'load':
     raise AttributeError(f'module {__name__!r} has no attribute {name!r}')
-  from posjax.experiment.loading import load
-
+  try:
+    from posjax.experiment.loading import load
+  except ModuleNotFoundError as error:
+    missing = (error.name or 'posjax').partition('.')[0]
+    if missing == 'posjax':
+      raise
+    raise ImportError(
+      f'posjax.experiment.load needs {missing}, which is not installed: '
+      "pip install 'posjax[train]'."
+    ) from error
   return load

@@ -7,7 +7,8 @@
 
 Texts are arguments, or the lines of the standard input, which are answered in batches; `-` takes
 the whole standard input as one text. A terminal shows styled answers, a pipe or a file gets plain
-ones, and `--plot` draws the pictures that a task has. The work folder is one of train.py: its
+ones, and `--plot` draws the pictures that a task has. Where several arguments have answers of more
+than one line, a line with the text stands above each. The work folder is one of train.py: its
 config, its vocabulary and the checkpoint that `config.checkpoint` names are used.
 """
 
@@ -163,6 +164,17 @@ def show(answer: Answer, console: Console) -> None:
     print(answer.plain, flush=True)
 
 
+def separated(found: Sequence[tuple[str, Answer]]) -> Iterator[tuple[str, Answer]]:
+  """Answers to several texts with the line to print above each; '' where each is one line itself.
+
+  Args:
+    found: texts of the command line with their answers.
+  """
+  many = len(found) > 1 and any('\n' in answer.plain for _, answer in found)
+  for i, (text, answer) in enumerate(found):
+    yield ('\n' * (i > 0) + f'==> {text!r} <==' if many else ''), answer
+
+
 def draw(path: str | Path, found: Sequence[tuple[str, Answer]]) -> None:
   """Draws the pictures of answers into one file, a row for each answer.
 
@@ -214,10 +226,17 @@ def main() -> None:
     check_value('--seed', Seed, given.seed)
     one, console, found = load(given.workdir, length=given.length), plain.console(), []
     groups = batches(given.text, sys.stdin, one.asked.empty)
-    for text, answer in answers(one, groups, given.seed):
-      show(answer, console)
-      if given.plot:
-        found.append((text, answer))
+    if given.text:
+      found = list(answers(one, groups, given.seed))
+      for above, answer in separated(found):
+        if above:
+          print(above)
+        show(answer, console)
+    else:  # a line of the standard input has a line of its own, as soon as there is one
+      for text, answer in answers(one, groups, given.seed):
+        show(answer, console)
+        if given.plot:
+          found.append((text, answer))
     if given.plot:
       draw(given.plot, found)
   except KeyboardInterrupt:

@@ -1,6 +1,8 @@
 """One colour for each scheme, in every picture and on every page, decided by its name alone."""
 
+import collections
 import hashlib
+import math
 from collections.abc import Iterable
 from typing import NamedTuple
 
@@ -19,8 +21,10 @@ class Style(NamedTuple):
   """How a scheme is drawn.
 
   Attributes:
-    colour: of its name, the same in every picture.
-    repeat: how many schemes before it in this picture have the same colour; they differ by dashes.
+    colour: of its name, the same in every picture; another one where a scheme before it in this
+      picture has that of its name.
+    repeat: how many schemes before it in this picture have the colour of its name: they differ by
+      their dashes and markers, too.
   """
 
   colour: str
@@ -39,9 +43,32 @@ def colour(scheme: str) -> str:
 
 
 def styles(schemes: Iterable[str]) -> dict[str, Style]:
-  """The styles of schemes that one picture shows together, by scheme."""
-  found: dict[str, Style] = {}
+  """The styles of schemes that one picture shows together, by scheme; no two are the same.
+
+  No two have one colour, either, while there are as many colours as schemes.
+  """
+  schemes = tuple(schemes)
+  owner: dict[str, str] = {}
   for scheme in schemes:
-    mine = colour(scheme)
-    found[scheme] = Style(mine, sum(other.colour == mine for other in found.values()))
+    owner.setdefault(colour(scheme), scheme)
+  found: dict[str, Style] = {}
+  repeats = collections.Counter()
+  for scheme in schemes:
+    name = mine = colour(scheme)
+    if owner[mine] != scheme:
+      mine = _farthest(owner) or mine
+      owner.setdefault(mine, scheme)
+    style = Style(mine, repeats[name])
+    while style in found.values():
+      style = style._replace(repeat=style.repeat + 1)
+    found[scheme], repeats[name] = style, repeats[name] + 1
   return found
+
+
+def _farthest(taken: Iterable[str]) -> str | None:
+  """The colour of the palette that is least like those that are taken; None if all are."""
+  parts = lambda each: [int(each[i : i + 2], 16) for i in (1, 3, 5)]
+  apart = lambda one, other: math.dist(parts(one), parts(other))
+  taken = set(taken)
+  free = [each for each in PALETTE if each not in taken]
+  return max(free, key=lambda each: min(apart(each, other) for other in taken), default=None)

@@ -5,14 +5,17 @@ Whatever is wrong ends in one sentence: with status 2 where the command line its
 """
 
 import difflib
+import functools
+import os
 import re
 import sys
+import textwrap
 import traceback
 import types
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from importlib.machinery import SourceFileLoader
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from absl import flags
 from ml_collections import ConfigDict, config_flags
@@ -36,12 +39,27 @@ class BadFile(Exception):
   """A config file that does not make a config."""
 
 
-def parse(argv: list[str], default: Path) -> list[str]:
+def find_packages_here() -> None:
+  """Lets Python find the packages of the current folder, as `python -m` does for other commands.
+
+  `python FOLDER/train.py` looks in the folder of the script alone. That one stays first, since the
+  configs of this repository import `configs`, and a project may well have a folder of that name.
+  Whoever forbids it to Python (`-P`, `PYTHONSAFEPATH`) is obeyed.
+  """
+  here = os.getcwd()
+  if not sys.flags.safe_path and here not in sys.path:
+    sys.path.insert(1, here)
+
+
+def parse(
+  argv: list[str], default: Path, others: Sequence[flags.FlagHolder[Any]] = ()
+) -> list[str]:
   """Defines and reads the flags of a run; whatever is wrong with them ends in one sentence.
 
   Args:
     argv: the command line.
     default: the config that is read where none is given.
+    others: the flags that the command has besides; `--help` lists them, too.
 
   Returns:
     What is left of the command line: the name of the program.
@@ -51,6 +69,9 @@ def parse(argv: list[str], default: Path) -> list[str]:
   flags.DEFINE_boolean(
     'allow_changed_data', False, 'Goes on though the data changed since the run began.'
   )
+  if _asks_for_help(argv[1:]):
+    print(_help(default, ['workdir', 'allow_changed_data', *(holder.name for holder in others)]))
+    sys.exit(0)
   try:
     path = _config_path(argv[1:])
     known = load(str(default) if path is None else path)
@@ -71,6 +92,33 @@ def parse(argv: list[str], default: Path) -> list[str]:
     _end(program, f'There is no flag --{error.flagname}{told}', 2)
   except (flags.Error, AttributeError, KeyError, TypeError, ValueError, OSError) as error:
     _end(program, _told(sentence(error)), 2)
+
+
+def _asks_for_help(given: Sequence[str]) -> bool:
+  flags_alone = given[: given.index('--')] if '--' in given else given
+  return not {'-h', '-help', '--help', '-helpshort', '--helpshort', '-?'}.isdisjoint(flags_alone)
+
+
+def _help(default: Path, names: Sequence[str]) -> str:
+  """The docstring of the command, and its flags with their defaults."""
+  known = {
+    '--config=FILE': f'A config: a Python file with a function get_config. Default: {default}.',
+    '--config.KEY=VALUE': (
+      'Sets a key of the config, as --config.steps=700 or --config.model.width=64; the files in '
+      'configs/ have the keys with their meanings, configs/default.py all of them.'
+    ),
+  }
+  for name in names:
+    flag = flags.FLAGS[name]
+    value = '' if flag.boolean else f'={flag.flag_type().rpartition(" ")[2].upper()}'
+    text = ' '.join(str(flag.help).split())
+    known[f'--{name}{value}'] = text if not flag.default else f'{text} Default: {flag.default}.'
+  known['--helpfull'] = 'Lists the flags of the libraries, too.'
+  indent = {'initial_indent': ' ' * 6, 'subsequent_indent': ' ' * 6}
+  wrapped = functools.partial(textwrap.fill, width=90, **indent)
+  listed = (f'  {flag}\n{wrapped(text)}' for flag, text in known.items())
+  about = (sys.modules['__main__'].__doc__ or '').strip()
+  return '\n'.join([about, '', 'Flags:', *listed])
 
 
 def load(path: str) -> ConfigDict:

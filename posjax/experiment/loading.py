@@ -34,6 +34,11 @@ class Layer(NamedTuple):
   scheme: Scheme
   params: Params
 
+  def __repr__(self) -> str:
+    """The line of the scheme, and the shapes of its parameters."""
+    shapes = jax.tree.map(jax.typeof, self.params)
+    return f'Layer(name={self.name!r}, scheme={self.scheme!r}, params={shapes!r})'
+
 
 class Loaded(NamedTuple):
   """A run of train.py.
@@ -47,6 +52,15 @@ class Loaded(NamedTuple):
   model: nnx.Module
   layers: tuple[Layer, ...]
   config: ConfigDict
+
+  def __repr__(self) -> str:
+    """The kind and size of the model, its layers, and the line of its config."""
+    size = sum(leaf.size for leaf in jax.tree.leaves(nnx.state(self.model, nnx.Param)))
+    layers = ''.join(f'\n    {layer!r},' for layer in self.layers)
+    return (
+      f'Loaded(\n  model={type(self.model).__name__} with {size:,} parameters,\n'
+      f'  layers=({layers}\n  ),\n  config of {self.config.task.name}, {self.config.scheme},\n)'
+    )
 
 
 def load(workdir: str | Path, schemes: Sequence[posjax.Scheme] = ()) -> Loaded:

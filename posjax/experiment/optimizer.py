@@ -117,8 +117,10 @@ def make_schedule(
   """
   check_known('optimizer.schedule', name, SCHEDULES)
   if warmup_steps >= steps:
+    fewer = max(steps // 10, min(steps - 1, 1))
     raise ValueError(
-      f'optimizer.warmup_steps must be below steps, which are {steps}, but got {warmup_steps}.'
+      f'optimizer.warmup_steps must be below steps, which are {steps}, but got {warmup_steps}: '
+      f'set it, too, as with --config.optimizer.warmup_steps={fewer}.'
     )
   final = final_fraction * learning_rate
   if name == 'cosine':

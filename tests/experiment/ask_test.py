@@ -22,7 +22,7 @@ sys.path.insert(0, str(ROOT))
 import posjax.experiment  # noqa: E402
 from configs import algorithmic, classification, default  # noqa: E402
 from posjax.experiment import interrupt, report, run  # noqa: E402
-from posjax.experiment.ask import ask, batches, draw, load, main, show  # noqa: E402
+from posjax.experiment.ask import ask, batches, draw, load, main, separated, show  # noqa: E402
 from posjax.experiment.tasks import Answer, get_task  # noqa: E402
 from train import train  # noqa: E402
 
@@ -116,7 +116,13 @@ def test_lines_of_the_standard_input_are_asked_together_and_a_dash_takes_it_whol
   here = ''.join(answer.plain + '\n' for answer in ask(spoken, texts, length=3))
   flags = f'--workdir={spoken}', '--length=3'
   assert command(*flags, entered='\n'.join(texts) + '\n') == here
-  assert command(*flags, *texts) == here
+  given = command(*flags, *texts).split('==> ')[
+    1:
+  ]  # answers of several lines have their text above
+  plain = [answer.plain for answer in ask(spoken, texts, length=3)]
+  assert any('\n' in each for each in plain)
+  for part, asked, answer in zip(given, texts, plain, strict=True):
+    assert part.rstrip('\n') == f'{asked!r} <==\n{answer}'.rstrip('\n')
   whole = said(spoken, 'is the\nnew bar', length=3)
   assert whole.startswith('is the\nnew bar')
   assert command(*flags, '-', entered='is the\nnew bar\n') == whole + '\n'
@@ -156,6 +162,14 @@ def test_a_terminal_gets_styled_text_and_a_pipe_plain_text(capsys):
   show(answer, Console(file=io.StringIO(), force_terminal=False))
   show(Answer('[bold]c'), terminal)  # without styled text, and no markup
   assert capsys.readouterr().out == 'a b\n[bold]c\n'
+
+
+def test_answers_of_several_lines_have_their_text_above_and_those_of_one_line_do_not():
+  long, short = Answer('a\nb'), Answer('c')
+  above = lambda *found: [line for line, _ in separated(found)]
+  assert above(('x', long), ('y\n', short)) == ["==> 'x' <==", "\n==> 'y\\n' <=="]
+  assert above(('x', short), ('y', short)) == ['', '']
+  assert above(('x', long)) == ['']
 
 
 def test_pictures_are_drawn_a_row_for_each_answer_that_has_some(tmp_path):

@@ -24,11 +24,20 @@ def test_schemes_that_are_compared_most_have_different_colours():
   assert len({colour(scheme) for scheme in COMPARED}) == len(COMPARED)
 
 
-def test_schemes_of_one_colour_in_a_picture_are_told_apart_by_their_dashes():
+def test_schemes_whose_names_have_one_colour_are_told_apart_by_colours_and_dashes():
   many = [f'randomized(max_length={length})+rope' for length in range(64, 104)]
   found = styles(many)
   assert len(set(found.values())) == len(many)
   assert {style.repeat for style in found.values()} >= {0, 1, 2}
+  twenty = styles(many[: len(PALETTE)])
+  assert {style.colour for style in twenty.values()} == set(PALETTE)
+  first = {}
+  for scheme in twenty:  # who has the colour of its name first keeps it, wherever others stand
+    first.setdefault(colour(scheme), scheme)
+  assert len(first) < len(twenty)
+  for scheme, style in twenty.items():
+    assert (style == (colour(scheme), 0)) == (first[colour(scheme)] == scheme)
+    assert (style.repeat > 0) == (first[colour(scheme)] != scheme)
 
 
 def test_every_colour_stands_out_from_a_white_page_and_from_a_dark_one():

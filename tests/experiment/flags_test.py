@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from absl import flags
 
-from posjax.experiment.flags import parse
+from posjax.experiment.flags import find_packages_here, parse
 
 DEFAULT = Path(__file__).parents[2] / 'configs' / 'default.py'
 START = 'from configs import default\ndef get_config():\n  c = default.get_config()\n'
@@ -81,3 +81,30 @@ def test_a_command_line_that_cannot_be_read_is_told_with_status_2(ended):
     status, said = ended(*arguments)
     assert status == 2
     assert message in said, said
+
+
+def test_help_lists_every_flag_of_the_command_and_ends_well(monkeypatch, capsys):
+  before = set(flags.FLAGS)
+  try:
+    seeds = flags.DEFINE_integer('seeds', 3, 'Runs of each.')
+    with pytest.raises(SystemExit) as caught:
+      parse(['compare', '--config=nowhere.py', '--help'], DEFAULT, [seeds])
+  finally:
+    for name in set(flags.FLAGS) - before:
+      delattr(flags.FLAGS, name)
+  assert caught.value.code == 0
+  listed = [line for line in capsys.readouterr().out.splitlines() if line.startswith('  --')]
+  assert [line.strip() for line in listed] == [
+    *('--config=FILE', '--config.KEY=VALUE', '--workdir=STRING', '--allow_changed_data'),
+    *('--seeds=INT', '--helpfull'),
+  ]
+
+
+def test_packages_of_the_current_folder_are_found_after_those_beside_the_script(
+  monkeypatch, tmp_path
+):
+  monkeypatch.chdir(tmp_path)
+  monkeypatch.setattr(sys, 'path', ['of the script', 'installed'])
+  find_packages_here()
+  find_packages_here()
+  assert sys.path == ['of the script', str(tmp_path), 'installed']

@@ -160,3 +160,24 @@ def test_every_kind_of_model_is_loaded_with_all_that_its_schemes_have_learned(ki
     trained, fixed = posjax.split(layer.scheme, layer.params)
     merged = posjax.merge(trained, fixed)
     assert jax.tree.structure(merged) == jax.tree.structure(layer.params)
+
+
+def test_what_is_loaded_shows_the_lines_of_schemes_and_no_addresses_of_functions():
+  pattern = [posjax.get('rope+alibi'), posjax.get('learned(max_length=9)')]
+  sizes = {'num_layers': 2, 'width': 8, 'num_heads': 2, 'ff_width': 8}
+  model = Transformer(5, pattern, **sizes, rngs=nnx.Rngs(0))
+  layers = loading.layers_of(model)
+  assert repr(layers[0]) == (
+    "Layer(name='stack.0.attention', scheme=rope+alibi, "
+    "params=({}, {'slopes': ShapedArray(float32[2])}))"
+  )
+  loaded = loading.Loaded(model, layers, algorithmic.get_config())
+  count = sum(leaf.size for leaf in jax.tree.leaves(nnx.state(model, nnx.Param)))
+  assert f'model=Transformer with {count:,} parameters' in repr(loaded)
+  for layer in layers:
+    assert repr(layer) in repr(loaded)
+  shown = repr(model)
+  assert 'schemes=(rope+alibi, learned(max_length=9)),' in shown
+  assert 'layer=Layer(scheme=rope+alibi, ' in shown
+  ours = [line for line in shown.splitlines() if ' at 0x' in line]
+  assert not [line for line in ours if 'promote_dtype' not in line and '=<' not in line]

@@ -181,7 +181,10 @@ WRONG = [
   ({'clip_norm': 0.0}, r'clip_norm must be a finite number above 0, or inf, but got 0\.0'),
   ({'clip_value': -1.0}, r'clip_value must be a finite number above 0, or inf, but got -1\.0'),
   ({'clip_value': math.nan}, r'clip_value must be a finite number above 0, or inf, but got nan'),
-  ({'warmup_steps': 40}, r'warmup_steps must be below steps, which are 40, but got 40'),
+  (
+    {'warmup_steps': 40},
+    r'warmup_steps must be below steps, which are 40, but got 40: .*warmup_steps=4\.$',
+  ),
   ({'warmup_steps': -1}, r'warmup_steps must be an integer of at least 0 .* but got -1'),
   (
     {'schedule': 'vaswani', 'warmup_steps': 0},

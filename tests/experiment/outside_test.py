@@ -34,14 +34,14 @@ def place(tmp_path_factory):
   return place
 
 
-def command(place, *arguments, known=True, entered=''):
-  """A command in the repository that finds the package, or does not."""
+def command(place, *arguments, known=True, within=ROOT):
+  """A command in the repository, or in another folder, that finds the package, or does not."""
   path = {'PYTHONPATH': os.pathsep.join([str(ROOT), *([str(place)] if known else [])])}
   return subprocess.run(
     [sys.executable, *map(str, arguments)],
-    cwd=ROOT,
+    cwd=within,
     env={**os.environ, **path, 'XLA_FLAGS': ''},
-    input=entered,
+    stdin=subprocess.DEVNULL,
     text=True,
     capture_output=True,
     timeout=600,
@@ -109,3 +109,20 @@ def test_compare_has_a_scheme_of_another_package_beside_the_others(place):
   refused = command(place, '-m', 'posjax.experiment.compare', *arguments, known=False)
   assert refused.returncode == 1
   assert "there is no 'my_package'" in refused.stderr
+
+
+@pytest.mark.slow
+def test_the_commands_find_a_package_of_the_folder_in_which_they_are_started(place):
+  """As the sentence of a missing package says: without PYTHONPATH, and train.py by its path."""
+  (place / 'configs').mkdir()  # of the user's project: it must not hide those of the repository
+  (place / 'configs' / '__init__.py').touch()
+  call = lambda *arguments: command(place, *arguments, known=False, within=place)
+  config = f'--config={ROOT / "configs" / "tiny_shakespeare.py"}'
+  train = ROOT / 'train.py', config, '--config.task.data=python_docs'
+  begun = call(*train, '--workdir=here', *small(LINE))
+  assert begun.returncode == 0, begun.stderr
+  said = call('-m', 'posjax.experiment.ask', '--workdir=here', '--length=3', 'the old')
+  assert said.returncode == 0, said.stderr
+  grid = ['--workdir=beside', f'--config={ROOT / "configs" / "default.py"}', f'--schemes={LINE}']
+  done = call('-m', 'posjax.experiment.compare', *grid, '--seeds=1', '--processes=2', *small(''))
+  assert done.returncode == 0, done.stderr + done.stdout

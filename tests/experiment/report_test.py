@@ -86,6 +86,18 @@ def test_a_run_has_the_colour_of_its_scheme(monkeypatch):
   assert len({to_hex(line.get_color()) for line in axes[2].lines}) == 3
 
 
+def test_letters_of_the_picture_can_be_read_on_a_page_of_774_pixels(monkeypatch):
+  loss = metrics.mean_loss('nats')
+  for arrays, wide in ((False, 1), (True, 2)):
+    axes = drawn(monkeypatch, [2.0] * 3, [0.1] * 3, loss, arrays=arrays)
+    figure = axes[0].figure
+    assert figure.get_figwidth() < 774 / 80  # 10 points are 11 pixels there
+    assert {text.get_fontsize() for each in axes for text in each.get_xticklabels()} == {10}
+    figure.canvas.draw()
+    ends = axes[-1].get_position().intervalx
+    assert (ends[1] - ends[0] > 0.7) == (wide == 2)  # the last one of an odd number has the row
+
+
 def test_means_over_windows_are_those_counted_by_hand():
   values, places = report._windowed(np.arange(10.0))
   np.testing.assert_allclose(values, [1.5, 5.5, 8.5])

@@ -10,9 +10,9 @@ work folder gets results.jsonl, report.html, and pictures as PNG and SVG.
 
 import contextlib
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 from absl import app, flags
@@ -24,6 +24,7 @@ from posjax.experiment.compare.grid import Cell, cells, read_axis, read_schemes
 from posjax.experiment.compare.origin import origin
 from posjax.experiment.compare.pool import Ended, run_all
 from posjax.experiment.compare.progress import Grid
+from posjax.experiment.compare.refused import Ends, check_each
 from posjax.experiment.compare.summary import Rules, data_of_axes, summarize
 from posjax.experiment.compare.table import print_tables
 from posjax.experiment.flags import parse
@@ -84,6 +85,7 @@ def plan(config: ConfigDict, folder: Path, values: flags.FlagValues) -> Plan:
   axes = [read_axis(axis, config) for axis in values.axes]
   grid = cells(config, schemes, axes, values.seeds)
   name = f'results-{values.host}-of-{values.hosts}.jsonl' if values.hosts > 1 else 'results.jsonl'
+  check_each(grid)
   mine = grid[values.host :: values.hosts]
   path, allowed = folder / name, values.allow_changed_data
   return Plan(grid, mine, baseline, rules, folder, path, values.processes, allowed)
@@ -95,7 +97,7 @@ def work(todo: Plan) -> None:
   Raises:
     Busy: if another process works here.
     Full: if there is no room on the disk.
-    ValueError: if results.jsonl holds something else.
+    ValueError: if results.jsonl holds something else, or no run of the grid can begin.
   """
   todo.folder.mkdir(parents=True, exist_ok=True)
   name = '.lock' if todo.path.name == 'results.jsonl' else f'.lock-{todo.path.stem}'
@@ -117,15 +119,23 @@ def work(todo: Plan) -> None:
         grid.tick(now)
 
       ends = run_all(left, todo.folder, todo.processes, held, stopped, tick, options)
+      order = Ends(left, begun=any('scores' in there.get(cell.id, ()) for cell in todo.cells))
       ended = 0
+
+      def tell_of(told):
+        nonlocal ended
+        for end in told:
+          keep(todo, end)
+          for axes, data in data_of_axes([(end.cell, end.row)]).items():
+            known.setdefault(axes, data)
+          ended += 1
+          grid.ended(end, [cell for cell in running if cell.id != end.cell.id])
+
       with contextlib.closing(ends):
         for end in ends:
           if 'stopped' not in end.row:
-            keep(todo, end)
-            for axes, data in data_of_axes([(end.cell, end.row)]).items():
-              known.setdefault(axes, data)
-            ended += 1
-            grid.ended(end, [cell for cell in running if cell.id != end.cell.id])
+            tell_of(order.of(end))
+      tell_of(order.rest())
       if ended < len(left):
         grid.say('stopped, and saved: the same command resumes')
 
@@ -139,6 +149,7 @@ def keep(todo: Plan, end: Ended) -> None:
   cell = end.cell
   row = {'id': cell.id, 'scheme': cell.scheme, 'axes': cell.axes, 'seed': cell.seed, **end.row}
   lost = 'what results.jsonl holds is kept: make room, and the same command goes on.'
+  row.pop('refused', None)
   if row.pop('full', False):
     raise Full(f'{cell.scheme}, seed {cell.seed}, had no room on the disk ({row["error"]}); {lost}')
   try:
@@ -154,9 +165,9 @@ def tell(todo: Plan) -> bool:
     Full: if the pictures cannot be written.
   """
   there = results.read(todo.folder)
-  others = len(there.keys() - {cell.id for cell in todo.cells})
+  others = [there[name] for name in there.keys() - {cell.id for cell in todo.cells}]
   if others:
-    print(f'results.jsonl has {others} runs of other grids, which are left out here')
+    print(left_out(others))
   failed = [there[cell.id] for cell in todo.cells if 'error' in there.get(cell.id, ())]
   allowed = todo.allow_changed_data
   summary = summarize(todo.cells, there, todo.baseline, todo.rules, allow_changed_data=allowed)
@@ -176,16 +187,34 @@ def tell(todo: Plan) -> bool:
   return not failed
 
 
+def left_out(others: Sequence[Mapping[str, Any]]) -> str:
+  """A sentence about runs with other configs than those of the grid.
+
+  Args:
+    others: their lines of results.jsonl.
+  """
+  failed = sum('error' in row for row in others)
+  kinds = {'finished': len(others) - failed, 'failed': failed}
+  told = ' and '.join(f'{count} {kind}' for kind, count in kinds.items() if count)
+  runs = 'run' if len(others) == 1 else 'runs'
+  return (
+    f'results.jsonl has {told} {runs} with other config keys, schemes or seeds than this command; '
+    'they are left out here'
+  )
+
+
 def read(argv: Sequence[str]) -> list[str]:
   """Defines and reads the command line; returns what is left of it."""
-  flags.DEFINE_string('schemes', None, 'What to compare, with commas: lines of posjax.get.')
-  flags.DEFINE_integer('seeds', 3, "Runs of each, with seeds that count up from the config's.")
-  flags.DEFINE_multi_string('axes', [], 'KEY=VALUE,VALUE: a config key to vary; may be repeated.')
-  flags.DEFINE_string('baseline', None, 'What the others are compared with; by default the first.')
-  flags.DEFINE_integer('processes', 1, 'Runs at a time, each in a process of its own.')
-  flags.DEFINE_integer('hosts', 1, 'How many hosts share the grid, and a work folder.')
-  flags.DEFINE_integer('host', 0, 'Which of them this one is, from 0.')
-  return parse(['compare', *argv[1:]], DEFAULT)
+  own = [
+    flags.DEFINE_string('schemes', None, 'What to compare, with commas: lines of posjax.get.'),
+    flags.DEFINE_integer('seeds', 3, "Runs of each, with seeds that count up from the config's."),
+    flags.DEFINE_multi_string('axes', [], 'KEY=VALUE,VALUE: a config key to vary.'),
+    flags.DEFINE_string('baseline', None, 'What others are compared with; by default the first.'),
+    flags.DEFINE_integer('processes', 1, 'Runs at a time, each in a process of its own.'),
+    flags.DEFINE_integer('hosts', 1, 'How many hosts share the grid, and a work folder.'),
+    flags.DEFINE_integer('host', 0, 'Which of them this one is, from 0.'),
+  ]
+  return parse(['compare', *argv[1:]], DEFAULT, own)
 
 
 def main(argv: Sequence[str]) -> None:

@@ -13,10 +13,15 @@ from ml_collections import ConfigDict
 import posjax
 from posjax.experiment import evaluation, record, training, work_folder
 from posjax.experiment.commit import commit
+from posjax.experiment.plain import sentence
 from posjax.experiment.run import Result, Setup, judge, run, setup
 from posjax.experiment.sharding import put_batch
 
 CURVE = 200  # points of a curve, at most
+
+
+class Refused(ValueError):
+  """A config that no run can begin with: all runs that differ in the seed alone end like this."""
 
 
 def run_cell(
@@ -34,9 +39,15 @@ def run_cell(
   Returns:
     What the line of results.jsonl holds, besides the cell's name. Only `tokens_per_second`,
     `seconds` and what names the machine differ when it is run again.
+
+  Raises:
+    Refused: if the run cannot begin; whatever else goes wrong is raised as it is.
   """
   begun = time.monotonic()
-  prepared = setup(config, folder, allow_changed_data=allow_changed_data)
+  try:
+    prepared = setup(config, folder, allow_changed_data=allow_changed_data)
+  except (ValueError, TypeError, OSError, ImportError) as error:
+    raise Refused(sentence(error)) from error
   task = prepared.task
   found = task.facts.get('sha256')
   if data is not None and found is not None and found != data:

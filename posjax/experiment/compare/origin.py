@@ -81,6 +81,26 @@ def told(summary: Summary, made: Origin | None = None) -> list[tuple[str, str]]:
   return [(name, text) for name, text in known if text]
 
 
+def short(summary: Summary, made: Origin | None = None) -> str:
+  """The same in one line: how many schemes and runs, how long, on what, by which code.
+
+  Args:
+    summary: of the grid.
+    made: where it comes from; None where there are lines of results.jsonl and no command.
+  """
+  known = dict(told(summary, made))
+  runs = [each.result for row in summary.rows for each in row.cells]
+  seeds = known['seeds']
+  data = _distinct(line['facts']['data'] for line in runs if 'data' in line['facts'])
+  parts = [
+    f'{known["schemes"]} schemes, {len(runs)} finished runs, seed{"s" * (", " in seeds)} {seeds}',
+    f'{known["steps"]} steps' if 'steps' in known else '',
+    f'data {data}' if data else '',
+    f'commit {known["commit"]}',
+  ]
+  return '; '.join(filter(None, parts)) + '.'
+
+
 def _distinct(values: Iterable[Any]) -> str:
   return ', '.join(map(str, sorted(set(values))))
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from posjax.experiment import colours
 from posjax.experiment.axis_range import axis_range
-from posjax.experiment.compare.origin import Origin, told
+from posjax.experiment.compare.origin import Origin, short, told
 from posjax.experiment.compare.plots import mean_curve, trained_length
 from posjax.experiment.compare.statistics import Interval
 from posjax.experiment.compare.summary import Judged, Row, Summary
@@ -46,6 +46,7 @@ def content(summary: Summary, made: Origin | None = None) -> dict[str, Any]:
   some = next(row.cells[0].result for row in summary.rows if row.cells)
   styles = colours.styles(dict.fromkeys(row.scheme for row in summary.rows))
   return {
+    'short': short(summary, made),
     'made': told(summary, made),
     'rows': [_row(row, summary.baseline, styles[row.scheme]) for row in summary.rows],
     'panels': [_panel(name, summary, made) for name in _panel_names(summary)],
@@ -71,23 +72,18 @@ def _row(row: Row, baseline: str, style: colours.Style) -> dict[str, Any]:
     'axes': {key: str(value) for key, value in row.axes.items()},
     'seeds': seeds(row),
     'learned': row.learned == len(row.cells) > 0,
-    'grey': _is_grey(row),
+    'grey': row.unlearned,
     'trained': _plain_numbers(row.trained),
-    'unseen': _plain_numbers(row.unseen),
+    'unseen': _plain_numbers(row.shown_unseen),
     'difference': _plain_numbers(row.difference),
     'verdict': 'baseline' if row.scheme == baseline else row.verdict,
     'note': row.note,
-    'byEvaluation': {name: _plain_numbers(value) for name, value in row.by_evaluation.items()},
+    'byEvaluation': {n: _plain_numbers(value) for n, value in row.shown_by_evaluation.items()},
     'byLength': {length: _plain_numbers(value) for length, value in _lengths(row).items()},
     'runs': [_run(row, each) for each in row.cells],
     'curve': [[step, *map(_rounded, values)] for step, *values in mean_curve(row.cells, 'curve')],
     'cost': costs(row),
   }
-
-
-def _is_grey(row: Row) -> bool:
-  """Whether no run of a scheme has learned what it was trained on, though some finished."""
-  return bool(row.cells) and not row.learned
 
 
 def _run(row: Row, each: Judged) -> dict[str, Any]:
@@ -96,28 +92,14 @@ def _run(row: Row, each: Judged) -> dict[str, Any]:
     'seed': each.seed,
     'learned': each.learned,
     'unseen': each.unseen,
-    'byLength': {length: each.by_evaluation.get(n) for length, n in _length_names(row).items()},
+    'byLength': {length: each.by_evaluation.get(n) for length, n in row.names_by_length.items()},
   }
-
-
-def _length_names(row: Row) -> dict[int, str]:
-  """The evaluation of each length."""
-  described = {n: each for cell in row.cells for n, each in cell.result['evaluations'].items()}
-  lengths = {name: described[name]['length'] for name in row.by_evaluation}
-  return {length: name for name, length in lengths.items() if length is not None}
 
 
 def _lengths(row: Row) -> dict[int, Interval | None]:
   """Quality by length; where nothing was learned, the bare means of all runs, to be drawn grey."""
-  if not _is_grey(row):
-    return row.by_length
-  means: dict[int, Interval | None] = {}
-  for length, name in _length_names(row).items():
-    known = [each.by_evaluation.get(name) for each in row.cells]
-    values = [value for value in known if value is not None]
-    if len(values) == len(known):
-      means[length] = Interval(sum(values) / len(values), math.nan, math.nan, len(values))
-  return means
+  found = row.shown_by_evaluation
+  return {length: found[name] for length, name in row.names_by_length.items()}
 
 
 def _panel_names(summary: Summary) -> list[str]:
@@ -147,7 +129,7 @@ def _dots(rows: Sequence[Row]) -> list[float | None]:
   return [
     each.by_evaluation.get(name)
     for row in rows
-    for name in _length_names(row).values()
+    for name in row.names_by_length.values()
     for each in row.cells
   ]
 
@@ -181,7 +163,8 @@ def _told_alike(rows: Sequence[Row], keys: Iterable[str]) -> list[str]:
     values, (unit, title, scale) = _cost_values(rows, key), COSTS[key]
     if values:
       middle = sum(values) / len(values) / scale
-      told.append(f'{title}: not drawn, as all have {middle:,.0f} {unit}, to within 1 %.')
+      shown = f'{middle:,.0f}' if middle >= 10 else f'{middle:.2g}'
+      told.append(f'{title}: not drawn, as all have {shown} {unit}, to within 1 %.')
   return told
 
 
@@ -193,7 +176,7 @@ def advice(rows: Sequence[Row], summary: Summary, made: Origin | None = None) ->
     summary: of the grid, which says what it takes to have learned.
     made: where it comes from.
   """
-  grey = [row for row in rows if _is_grey(row)]
+  grey = [row for row in rows if row.unlearned]
   if not grey:
     return ''
   names = ', '.join(row.scheme for row in grey)

@@ -1,6 +1,7 @@
 """The summary of a grid: a row for each scheme and axis value, over its seeds."""
 
 import functools
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Annotated, Any, NamedTuple
 
@@ -154,13 +155,42 @@ class Row(NamedTuple):
     return ', '.join(filter(None, (self.scheme, self.panel)))
 
   @property
+  def unlearned(self) -> bool:
+    """Whether some runs have finished, of which none has learned what it was trained on."""
+    return bool(self.cells) and not self.learned
+
+  @property
+  def shown_unseen(self) -> Interval | None:
+    """`unseen`; where nothing was learned, the bare mean of all runs, which says nothing more."""
+    return _bare([each.unseen for each in self.cells]) if self.unlearned else self.unseen
+
+  @property
+  def shown_by_evaluation(self) -> dict[str, Interval | None]:
+    """`by_evaluation`; where nothing was learned, the bare means of all runs."""
+    if not self.unlearned:
+      return self.by_evaluation
+    return {
+      name: _bare([each.by_evaluation.get(name) for each in self.cells])
+      for name in self.by_evaluation
+    }
+
+  @property
   def by_length(self) -> dict[int, Interval | None]:
     """Quality by length, of the evaluations that have one."""
-    if not self.cells:
-      return {}
+    return {n: self.by_evaluation[name] for n, name in self.names_by_length.items()}
+
+  @property
+  def names_by_length(self) -> dict[int, str]:
+    """The evaluation of each length."""
     described = {n: each for cell in self.cells for n, each in cell.result['evaluations'].items()}
     lengths = {name: described[name]['length'] for name in self.by_evaluation}
-    return {n: self.by_evaluation[name] for name, n in lengths.items() if n is not None}
+    return {length: name for name, length in lengths.items() if length is not None}
+
+
+def _bare(values: Sequence[float | None]) -> Interval | None:
+  """The mean without an interval; None where a run has no number."""
+  mean = _mean(values)
+  return None if mean is None else Interval(mean, math.nan, math.nan, len(values))
 
 
 class Summary(NamedTuple):

@@ -10,12 +10,20 @@ from posjax.experiment.compare.summary import Row, Summary
 from posjax.experiment.plain import console
 
 
-def shown(value: Interval | None, signed: bool = False) -> str:
-  """A mean with its interval, as '93.1 [90.0, 96.2]', or '93.1 (n = 1)' of one seed."""
+def shown(value: Interval | None, signed: bool = False, unlearned: bool = False) -> str:
+  """A mean with its interval, as '93.1 [90.0, 96.2]', or '93.1 (n = 1)' of one seed.
+
+  Args:
+    value: the mean; None is a dash.
+    signed: whether a number above 0 has its sign.
+    unlearned: whether it is of runs that have not learned: '93.1*'.
+  """
   if value is None:
     return '-'
   sign = '+' if signed else ''
   mean = f'{value.mean:{sign}.{_digits(value)}f}'
+  if unlearned:
+    return f'{mean}*'
   if math.isnan(value.low):
     return f'{mean} (n = 1)'
   return f'{mean} [{value.low:{sign}.{_digits(value)}f}, {value.high:{sign}.{_digits(value)}f}]'
@@ -48,11 +56,11 @@ def captions(summary: Summary) -> list[str]:
     '(Student), no narrower than a spread of one answer allows'
     f'{", and cut where such numbers end" if summary.measure.best is not None else ""}.',
     f'Learned: {summary.learned}. Runs that have not are marked *, and enter only the column '
-    '"trained".',
+    '"trained"; a number with * is the mean of the runs of a scheme of which none has learned.',
     f'Differences are to {summary.baseline}, over equal seeds. The verdict is better or worse '
     f'where the whole interval lies on that side of 0 ({better} is better), and unresolved where '
     'it holds 0, or where one seed (n = 1) has no interval.',
-    uncorrected(summary.uncorrected),
+    *([uncorrected(summary.uncorrected)] if summary.uncorrected else []),
     *filter(None, [summary.data]),
   ]
 
@@ -100,7 +108,7 @@ def _quality(summary: Summary) -> Table:
   table, axes = _named(f'Quality: {summary.unit}', summary)
   for name in ('learned', 'trained', 'unseen', f'minus {summary.baseline}', 'verdict'):
     table.add_column(name, justify='right')
-  table.add_column('')
+  table.add_column('note')
   for row in summary.rows:
     base = row.scheme == summary.baseline
     table.add_row(
@@ -108,7 +116,7 @@ def _quality(summary: Summary) -> Table:
       *(str(row.axes[key]) for key in axes),
       seeds(row),
       shown(row.trained),
-      shown(row.unseen),
+      shown(row.shown_unseen, unlearned=row.unlearned),
       'baseline' if base else shown(row.difference, signed=True),
       row.verdict or '-',
       row.note[:80],
@@ -124,7 +132,10 @@ def _evaluations(summary: Summary) -> Table:
     table.add_row(
       row.scheme,
       *(str(row.axes[key]) for key in axes),
-      *(shown(row.by_evaluation.get(name)) for name in summary.evaluations),
+      *(
+        shown(row.shown_by_evaluation.get(name), unlearned=row.unlearned)
+        for name in summary.evaluations
+      ),
     )
   return table
 

@@ -18,8 +18,9 @@ from typing import Any
 
 from absl import logging
 
-from posjax.experiment.compare.cell import remember_programs, run_cell
+from posjax.experiment.compare.cell import Refused, remember_programs, run_cell
 from posjax.experiment.compare.results import FULL
+from posjax.experiment.plain import sentence
 
 
 def order(config: Any, folder: Path, programs: Path, **options: Any) -> str:
@@ -55,7 +56,9 @@ def _listen(orders: queue.SimpleQueue) -> None:
 
 
 def attempt(config: Any, folder: Path, **options: Any) -> dict[str, Any]:
-  """The row of a cell; or `error`, with `full` where there is no room; or `stopped`.
+  """The row of a cell; or `stopped`; or `error`.
+
+  Beside an error, `full` says whether there was no room, and `refused` whether no step was taken.
 
   Args:
     config: of the cell.
@@ -67,7 +70,8 @@ def attempt(config: Any, folder: Path, **options: Any) -> dict[str, Any]:
     with _said_to(folder / 'log.txt'):
       row = run_cell(config, folder, **options)
   except Exception as error:  # whatever it is, the other cells go on
-    return {'error': ' '.join(str(error).split()) or type(error).__name__, 'full': full(error)}
+    refused = isinstance(error, Refused)
+    return {'error': sentence(error), 'full': full(error), 'refused': refused}
   return {'stopped': True} if row is None else row
 
 

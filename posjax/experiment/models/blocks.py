@@ -30,6 +30,7 @@ from posjax.experiment.models.orthogonal import QueryKey, tie
 from posjax.experiment.models.past import remembered
 from posjax.layers.cache import Cache
 from posjax.layers.tokens import Tokens
+from posjax.nnx import Readable
 from posjax.scheme import Ids, Params, PRNGKey, Scheme
 
 
@@ -100,7 +101,7 @@ class Joined(nnx.Module):
     return heads.reshape(*heads.shape[:2], -1)
 
 
-class FeedForward(nnx.Module):
+class FeedForward(Readable):
   """down(activation(up(x))), or with a gate: down(activation(gate(x)) * up(x)).
 
   Reference: Shazeer 2020, https://arxiv.org/abs/2002.05202 (SwiGLU: gated, with 'silu').

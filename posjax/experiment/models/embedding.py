@@ -20,7 +20,7 @@ from jaxtyping import Array, Bool, Float, Inexact, Int
 from posjax.experiment.data.words import UNKNOWN_ID
 from posjax.experiment.models import axes
 from posjax.layers.parameters import named
-from posjax.nnx import Constant
+from posjax.nnx import Constant, Readable
 from posjax.scheme import Dims, Ids, Params, PRNGKey, Scheme
 
 
@@ -48,7 +48,7 @@ class Embedded(NamedTuple):
     return self.segments != 0
 
 
-class Positions(nnx.Module):
+class Positions(Readable):
   """Places 0 and 1 of the schemes of a model. It holds the parameters that layers share.
 
   Args:

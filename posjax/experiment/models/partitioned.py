@@ -21,6 +21,7 @@ from posjax.experiment.models.layer_sets import activation_named
 from posjax.layers import arguments, parameters
 from posjax.layers import layer as layers
 from posjax.layers.tokens import Heads, Tokens
+from posjax.nnx import Readable
 from posjax.scheme import Ids, Params, PRNGKey, Scheme
 
 
@@ -78,7 +79,7 @@ class PartitionedFeedForward(nnx.Module):
     return self.down(self.activation(self.up(x)))
 
 
-class PartitionedAttention(nnx.Module):
+class PartitionedAttention(Readable):
   """Self-attention in which every head is half content and half position, without biases.
 
   Args:

@@ -23,10 +23,11 @@ from posjax.experiment.models.embedding import Embedded, Embedding, make_dims
 from posjax.experiment.models.layer_sets import Norm, dropout, layer_set_of, split_key
 from posjax.experiment.models.orthogonal import QueryKey, head_dim
 from posjax.layers.cache import Cache
+from posjax.nnx import Readable
 from posjax.scheme import Ids, PRNGKey, Scheme
 
 
-class Transformer(nnx.Module):
+class Transformer(Readable):
   """Tokens to logits over the vocabulary: a decoder if causal, otherwise an encoder.
 
   Args:

@@ -205,3 +205,15 @@ def test_a_wrong_command_is_one_sentence_and_leaves_nothing(tmp_path, arguments,
   assert shown.startswith('compare: error: ')
   assert 'Traceback' not in shown
   assert not (tmp_path / 'run').exists()
+
+
+@pytest.mark.slow
+def test_a_grid_whose_runs_cannot_begin_ends_with_one_sentence_and_no_result(tmp_path):
+  shown = finish(start(tmp_path, *GRID, '--config.model.num_heads=5'), status=1)
+  assert 'compare: error: num_heads must divide the width 32, but got 5' in shown
+  assert shown.strip().count('\n') == 0
+  assert not (tmp_path / 'results.jsonl').exists()
+  short = '--config.steps=2', '--config.optimizer.warmup_steps=9'
+  shown = finish(start(tmp_path / 'short', *GRID, *short), status=1)
+  assert 'which are 2, but got 9: set it, too, as with --config.optimizer.warmup_steps=1.' in shown
+  assert not (tmp_path / 'short').exists()  # the keys alone tell, before any process is started

@@ -1,6 +1,6 @@
 """Where a comparison comes from, as its page tells it."""
 
-from posjax.experiment.compare.origin import Origin, origin, told
+from posjax.experiment.compare.origin import Origin, origin, short, told
 from posjax.experiment.compare.summary import summarize
 from tests.experiment.compare.made import RULES, grid, result
 
@@ -45,6 +45,9 @@ def test_the_page_tells_command_commit_steps_seeds_sizes_versions_and_data():
     'device': 'cpu',
     'other keys': 'task.data=x',
   }
+  assert short(found, Origin('python it', '123abc', config)) == (
+    '2 schemes, 4 finished runs, seeds 0, 1; 1,500 steps; data made up; commit 123abc.'
+  )
 
 
 def test_what_differs_between_runs_is_told_and_what_nobody_knows_is_said_to_be_unknown():

@@ -1,5 +1,6 @@
 """The page: its content, and how it looks in a real browser, where there is one."""
 
+import json
 import re
 import shutil
 import subprocess
@@ -15,10 +16,10 @@ from tests.experiment.compare.made import RULES, grid, result
 CHROMIUM = shutil.which('chromium') or shutil.which('google-chrome')
 FLAGS = ['--headless', '--no-sandbox', '--disable-gpu', '--disable-background-networking']
 FLAGS += ['--disable-component-update', '--disable-sync', '--enable-logging=stderr']
-FLAGS += ['--virtual-time-budget=2000', '--window-size=500,900', '--dump-dom']
+FLAGS += ['--virtual-time-budget=2000', '--dump-dom']
 ACT = """<script>
 const press = i => document.querySelectorAll('#quality th button')[i].click();
-press(1);
+press(3);
 const plots = [...document.querySelectorAll('figure')];
 const svg = plots.find(each => each.textContent.startsWith('By length')).querySelector('svg');
 const dot = svg.querySelector('g circle:not(.seed)');
@@ -121,9 +122,15 @@ def test_a_scheme_has_one_colour_on_the_page_and_in_the_pictures_of_any_grid():
   assert len(set(three.values())) == 3
 
 
-def browse(path, user):
+def browse(path, user, width=500):
   """The page after its scripts have run, and what the browser logged."""
-  command = [CHROMIUM, *FLAGS, f'--user-data-dir={user}', path.as_uri()]
+  command = [
+    CHROMIUM,
+    *FLAGS,
+    f'--window-size={width},900',
+    f'--user-data-dir={user}',
+    path.as_uri(),
+  ]
   done = subprocess.run(command, capture_output=True, text=True, timeout=120)
   return done.stdout, [line for line in done.stderr.splitlines() if 'CONSOLE' in line]
 
@@ -140,6 +147,10 @@ def test_a_browser_shows_sorts_and_hovers_without_an_error(tmp_path):
   firsts = re.findall(r'<tr><td[^>]*><svg.*?</svg>([^<]*)', quality)
   assert firsts == ['rope', 'none', 'alibi', 't5']  # by unseen quality, and what has none last
   assert 'aria-sort="descending"' in quality
+  assert re.findall('<button type="button">([^<]*)<', quality) == [
+    *('scheme', 'learned', 'trained', 'unseen', 'minus none', 'verdict', 'note')  # as printed
+  ]
+  assert '>+20.0<small>[' in quality
   assert 'it &lt;b&gt;failed' in quality
   assert len(re.findall(r'<figure class', text)) == 3  # their costs are alike
   assert text.count('class="seed"') >= 9
@@ -154,6 +165,55 @@ def test_a_browser_shows_sorts_and_hovers_without_an_error(tmp_path):
 def test_an_error_of_the_page_would_be_seen(tmp_path):
   (tmp_path / 'wrong.html').write_text('<script>missing();</script>')
   assert browse(tmp_path / 'wrong.html', tmp_path / 'user')[1]
+
+
+MEASURE = """<script>{
+const every = which => [...document.querySelectorAll(which)];
+const style = (each, name) => parseFloat(getComputedStyle(each)[name]);
+const hidden = which => Math.max(...every(which).map(each => each.scrollWidth - each.clientWidth));
+const letters = every('svg text').map(each => {
+  const svg = each.ownerSVGElement, drawn = svg.getBoundingClientRect().width;
+  return style(each, 'fontSize') * drawn / svg.viewBox.baseVal.width;
+});
+letters.push(...every('td small').map(each => style(each, 'fontSize')));
+const seen = {
+  boxes: hidden('.scroll'), names: hidden('.small b'), letters: Math.min(...letters),
+  lines: Math.min(...every('td').map(each => style(each, 'borderTopWidth'))),
+  top: document.querySelector('#quality').getBoundingClientRect().top,
+  folded: !document.querySelector('details').open,
+  groups: every('#quality td.group').length,
+  dots: every('figure text.name').filter(each => each.textContent === 'rope').length,
+};
+document.querySelector('details').open = true;
+const words = every('#made span').filter(each => each.textContent.startsWith('--'));
+seen.words = words.length === 3 && words.every(each => each.getBoundingClientRect().height < 30);
+document.body.append(Object.assign(document.createElement('b'), {id: 'seen',
+  textContent: JSON.stringify(seen)}));
+}</script></body>"""
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(CHROMIUM is None, reason='no Chromium')
+def test_ten_schemes_with_two_axis_values_fit_a_narrow_page_in_letters_that_can_be_read(tmp_path):
+  schemes = ['none', 'rope', 'alibi', 't5', 'shaw', 'fire(threshold=16.0)', 'kerple', 'sinusoidal']
+  schemes += ['transformer_xl', 'randomized(max_length=64)+rope']
+  cells = grid(schemes, 3, axes=[('task.data', ('synthetic:copy', 'synthetic:sort'))])
+  lines = {
+    cell.id: {**result([100, 90 - cell.seed, 80, 70, 60]), 'tokens_per_second': 1e3 * (7 + i)}
+    for i, cell in enumerate(cells)
+  }
+  words = ['python', f'--schemes={",".join(schemes)}', '--config.task.length=16', '--seeds=3']
+  path = tmp_path / 'report.html'
+  page.write(path, summarize(cells, lines, 'rope', RULES), Origin(' '.join(words), 'abc', {}))
+  path.write_text(path.read_text().replace('</body>', MEASURE))
+  text, errors = browse(path, tmp_path / 'user', 838)
+  assert errors == []
+  seen = json.loads(re.search('id="seen">([^<]*)<', text)[1])
+  assert seen.pop('boxes') == 0  # no table scrolls sideways
+  assert seen.pop('letters') >= 12  # pixels
+  assert seen.pop('names') == 0  # no title of a small plot is cut
+  assert seen.pop('top') < 200  # quality comes first
+  assert seen == {'lines': 1, 'folded': True, 'groups': 2, 'dots': 2, 'words': True}
 
 
 CHOOSE = """<script>

@@ -84,6 +84,11 @@ def test_a_run_that_has_not_learned_is_marked_and_compares_to_nothing(capsys):
   shown = capsys.readouterr().out
   assert '2/3*' in shown
   assert '0/3*' in shown
+  assert nothing.shown_unseen.mean == nothing.shown_by_evaluation['length 16'].mean == 99
+  assert some.shown_unseen == some.unseen
+  (line,) = (line for line in shown.splitlines() if '0/3*' in line)
+  assert '99.0*' in line
+  assert page.content(found)['rows'][2]['unseen'] == [99, None, None]
   assert 'has not learned what it was trained on' in shown
   assert 'at least 90 % of answers right' in shown
 
@@ -191,6 +196,7 @@ def test_one_seed_resolves_nothing():
   found = summary({'none': [result([100, 0])], 'rope': [result([100, 100])]}, seeds=1)
   assert found.rows[1].difference.mean == pytest.approx(100)
   assert found.rows[1].verdict == 'unresolved'
+  assert not [text for text in page.content(found)['captions'] if 'uncorrected' in text]
 
 
 def test_it_is_said_how_many_intervals_stand_uncorrected_beside_each_other():

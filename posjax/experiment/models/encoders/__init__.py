@@ -21,10 +21,11 @@ from posjax.experiment.models.layer_sets import LayerSet
 from posjax.experiment.models.orthogonal import QueryKey, head_dim
 from posjax.experiment.models.pooling import Encoded
 from posjax.experiment.names import check_known
+from posjax.nnx import Readable
 from posjax.scheme import Dims, PRNGKey, Scheme, places
 
 
-class Encoder(nnx.Module):
+class Encoder(Readable):
   """The interface of an encoder.
 
   Attributes:
