@@ -111,6 +111,7 @@ def attention_fn(
     attn_weights_value_einsum=None,
   ):
     arguments.check_switches(is_causal=is_causal)
+    _check_module(module)
     rate = _dropout_rate(dropout_rate, deterministic)
     _refuse(
       qk_attn_weights_einsum=qk_attn_weights_einsum,
@@ -247,6 +248,11 @@ def _implementation(name: str | None, precision: Any) -> str | None:
   if name not in (None, 'dense'):
     raise ValueError(f"A precision needs implementation='dense', or None, but got {name!r}.")
   return 'dense'
+
+
+def _check_module(module: Any) -> None:
+  if module is not None and not callable(getattr(module, 'sow', None)):
+    raise TypeError(f'module must be one of Flax, which stores weights, but got {shown(module)}.')
 
 
 def _sown(module: Any, attended: tuple[Array, Array]) -> Array:

@@ -238,6 +238,9 @@ def test_wrong_arguments_are_refused(x, unchecked):
   for name in ('causal', 'model_places', 'frozen'):
     with pytest.raises(TypeError, match=f"{name} must be True or False, but got 'no'"):
       make(**{name: 'no'})
+  heads = jnp.ones((2, len(POS), 4, 6))
+  with pytest.raises(TypeError, match='module must be one of Flax, .* but got 3'):
+    make()(heads, heads, heads, module=3)
 
 
 def test_masks_of_zeros_and_ones_are_those_of_flax_and_other_numbers_are_refused(x, unchecked):
