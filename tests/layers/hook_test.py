@@ -239,7 +239,7 @@ def test_wrong_arguments_are_refused(x, unchecked):
     with pytest.raises(TypeError, match=f"{name} must be True or False, but got 'no'"):
       make(**{name: 'no'})
   heads = jnp.ones((2, len(POS), 4, 6))
-  with pytest.raises(TypeError, match='module must be one of Flax, .* but got 3'):
+  with pytest.raises(TypeError, match=r'module must be one of Flax, .* but got 3'):
     make()(heads, heads, heads, module=3)
 
 
