@@ -41,6 +41,17 @@ _BART = {
   **{'decoder_ffn_dim': 32, 'max_position_embeddings': 64, 'pad_token_id': 1},
   **{'bos_token_id': 0, 'eos_token_id': 2, 'decoder_start_token_id': 2},
 }
+BERTS = (
+  *('bert-generation', 'ernie', 'rembert', 'roc_bert', 'splinter', 'data2vec-text', 'dpr'),
+  *('megatron-bert', 'roberta-prelayernorm', 'xlm-roberta-xl', 'layoutlm', 'markuplm', 'tapas'),
+  *('visual_bert', 'chinese_clip_text_model', 'align_text_model', 'clap_text_model'),
+  *('altclip_text_model', 'bridgetower_text_model'),
+)
+CLIPS = (
+  *('clip_text_model', 'siglip_text_model', 'siglip2_text_model', 'metaclip_2_text_model'),
+  *('owlvit_text_model', 'owlv2_text_model', 'xclip_text_model', 'clipseg_text_model'),
+  'groupvit_text_model',
+)
 _HALF = {**_PLAIN, 'hidden_size': 32, 'partial_rotary_factor': 0.5}
 _MIXED = ['full_attention', 'sliding_attention'] * 2
 _MINISTRAL = {
@@ -234,6 +245,8 @@ CASES: dict[str, list[dict[str, Any]]] = {
     }
   ],
   'codegen': [{**_GPT, 'n_head': 8, 'n_embd': 32, 'rotary_dim': 2}],
+  **{kind: [_ROBERTA] for kind in (*BERTS, *CLIPS)},
+  'xmod': [{**_ROBERTA, 'default_language': 'en_XX'}],
 }
 
 
@@ -296,12 +309,24 @@ def model_of(kind: str, sizes: dict[str, Any], *, whole: bool = False) -> tuple[
   # Falcon's eager attention adds ALiBi twice.
   how = 'sdpa' if sizes.get('alibi') else 'eager'
   auto = getattr(transformers, _HEADS.get(kind, 'AutoModelForCausalLM') if whole else 'AutoModel')
-  model = auto.from_config(config, attn_implementation=how).float().eval()
+  if not whole and type(config) not in transformers.MODEL_MAPPING:
+    model = _class_of(config)._from_config(config, attn_implementation=how)
+  else:
+    model = auto.from_config(config, attn_implementation=how)
+  model = model.float().eval()
   with torch.no_grad():
     trained = [each for each in model.named_parameters() if each[1].requires_grad]
     for name, weight in trained:  # sinusoids stay as they are
       weight.copy_(torch.from_numpy(numbers(name, tuple(weight.shape))))
   return model, json.loads(config.to_json_string(use_diff=False))
+
+
+def _class_of(config: Any) -> Any:
+  """The class of a model that is part of others, which transformers' AutoModel does not make."""
+  import importlib
+
+  module = type(config).__module__.replace('.configuration_', '.modeling_')
+  return getattr(importlib.import_module(module), type(config).__name__.replace('Config', 'Model'))
 
 
 def parts_of(kind: str) -> dict[str | None, Any]:

@@ -9,6 +9,7 @@ import pytest
 import posjax
 import posjax.linen
 from posjax import interop
+from posjax.interop.embeddings import EMBEDDED
 from posjax.schemes import rope
 from tests import hugging_face
 from tests.hugging_face import CASES, numbers
@@ -161,6 +162,18 @@ def test_what_cannot_be_read_of_a_family_is_refused(config, options, message):
     interop.layer(config, **options)
 
 
+@pytest.mark.parametrize('kind', ['ernie', 'markuplm', 'clip_text_model'])
+def test_relative_keys_are_refused_where_they_are_not_known(kind):
+  config = {'model_type': kind, 'position_embedding_type': 'relative_key'}
+  message = "position_embedding_type must be '?absolute'?.* but got 'relative_key'"
+  if kind in EMBEDDED:
+    with pytest.raises(ValueError, match=message):
+      interop.from_hf(config)
+  if kind != 'clip_text_model':
+    with pytest.raises(ValueError, match=message):
+      interop.layer(config, 0)
+
+
 def test_swin_v2_has_the_windows_of_its_training():
   config = {
     **{'model_type': 'swinv2', 'image_size': 32, 'patch_size': 4, 'embed_dim': 8},
@@ -229,6 +242,24 @@ def test_what_is_added_to_embeddings_is_what_transformers_adds():
     params = interop.load_positions(config, model.state_dict(), part=part)
     theirs = table(model).detach().numpy()[start : start + len(POS)]
     assert error(added(scheme, params, theirs.shape[1]), theirs) < 1e-6, kind
+
+
+@pytest.mark.slow
+def test_the_rows_that_a_model_takes_for_its_tokens_are_those_of_our_table():
+  torch = pytest.importorskip('torch', reason='This compares with transformers and torch.')
+  pytest.importorskip('transformers', reason='This compares with transformers and torch.')
+  tokens = 3 + torch.arange(len(POS))[None]
+  for kind in sorted({*hugging_face.BERTS, *hugging_face.CLIPS} & set(EMBEDDED)):
+    model, config = hugging_face.model_of(kind, CASES[kind][0])
+    name, seen = EMBEDDED[kind].name.removesuffix('.weight'), []
+    (module,) = (m for path, m in model.named_modules() if f'.{path}'.endswith(f'.{name}'))
+    module.register_forward_hook(lambda module, given, out, seen=seen: seen.append(out))
+    with torch.no_grad():
+      model(tokens)
+    (theirs,) = (each.numpy().reshape(len(POS), -1) for each in seen)
+    params = interop.load_positions(config, model.state_dict())
+    ours = added(interop.from_hf(config), params, theirs.shape[1])
+    np.testing.assert_array_equal(ours, theirs, err_msg=kind)
 
 
 class Counted:

@@ -122,6 +122,36 @@ _GEMMA2 = Family(
 _BERT_LIKE = Family(
   _BERT, bias=_YES, causal=_ENCODER, known=off('is_decoder', 'add_cross_attention')
 )
+_BERTS = (  # which differ in nothing that the attention does
+  *(
+    'bert',
+    'roberta',
+    'electra',
+    'camembert',
+    'xlm-roberta',
+    'bert-generation',
+    'ernie',
+    'rembert',
+  ),
+  *('roc_bert', 'splinter', 'data2vec-text', 'dpr', 'xmod'),
+  *('chinese_clip_text_model', 'align_text_model', 'clap_text_model', 'bridgetower_text_model'),
+)
+# Their block begins with the norm of its input.
+_BERT_FIRST = _BERT_LIKE._replace(
+  names=_BERT._replace(beside=('LayerNorm', 'ln', 'self_attn_layer_norm'))
+)
+# Their embeddings know more than the ids of tokens: boxes on a page, cells, regions of an image.
+_BERT_OF_PLACES = _BERT_LIKE._replace(
+  embedded=True, known=(*_BERT_LIKE.known, ('position_embedding_type', ('absolute', None)))
+)
+_ALTCLIP = _BERT_LIKE._replace(
+  names=_BERT._replace(block=_BERT.block.replace('layer.', 'layers.', 1))
+)
+_CLIP = Family(Names('encoder.layers.{}.self_attn', out='out_proj'), bias=_YES, embedded=True)
+_CLIPS = (
+  *('clip_text_model', 'metaclip_2_text_model', 'owlvit_text_model', 'owlv2_text_model'),
+  *('xclip_text_model', 'clipseg_text_model', 'groupvit_text_model'),
+)
 
 _TOGETHER = heads_norm('rms_norm_eps', heads='together')
 _PHI_NORM = heads_norm('layer_norm_eps', 'layer', use_bias=True, only='qk_layernorm')
@@ -273,7 +303,12 @@ FAMILIES: dict[str, Family | dict[str, Family]] = {
   'phi3': Family(_PHI3, window=everywhere),
   'gpt_oss': Family(bias=_BIASED, window=where_sliding, sinks=True),
   'modernbert': Family(_MODERNBERT, bias=_BIASED, causal=_ENCODER, window=_both_sides),
-  **dict.fromkeys(('bert', 'roberta', 'electra', 'camembert', 'xlm-roberta'), _BERT_LIKE),
+  **dict.fromkeys(_BERTS, _BERT_LIKE),
+  **dict.fromkeys(('roberta-prelayernorm', 'megatron-bert', 'xlm-roberta-xl'), _BERT_FIRST),
+  **dict.fromkeys(('tapas', 'layoutlm', 'markuplm', 'visual_bert'), _BERT_OF_PLACES),
+  'altclip_text_model': _ALTCLIP,
+  **dict.fromkeys(_CLIPS, _CLIP),
+  **dict.fromkeys(('siglip_text_model', 'siglip2_text_model'), _CLIP._replace(causal=_ENCODER)),
   **dict.fromkeys(('t5', 'mt5', 'switch_transformers'), _t5_parts()),
   'umt5': _t5_parts(shared=False),
   'longt5': _longt5_parts(),
