@@ -44,6 +44,14 @@ def _two(fields: Fields) -> int:
   return 2
 
 
+def _trocr(fields: Fields) -> int:
+  if not fields.get('use_learned_position_embeddings', bool, True):
+    raise fields.refuse(
+      'use_learned_position_embeddings', "true, because TrOCR's sinusoids are not read"
+    )
+  return _length(fields)
+
+
 def _padded(fields: Fields) -> int:
   return fields.get('pad_token_id', Whole, 1) + 1
 
@@ -124,11 +132,14 @@ EMBEDDED: dict[str, Embedded] = {
   'openai-gpt': Embedded('positions_embed.weight'),
   'opt': Embedded('decoder.embed_positions.weight', unused=_two),
   'biogpt': Embedded('embed_positions.weight', unused=_two),
-  **dict.fromkeys(('bart', 'mbart', 'plbart'), _BART),
+  **dict.fromkeys(('bart', 'mbart', 'plbart', 'mvp'), _BART),
   **dict.fromkeys(('blenderbot', 'blenderbot-small'), _OF_PARTS),
   'vit': Embedded('embeddings.position_embeddings', rows=_patches),
   **dict.fromkeys(('marian', 'pegasus'), _HALVES),
-  'm2m_100': Embedded(sinusoids=_from(_padded)),
+  **dict.fromkeys(
+    ('m2m_100', 'nllb-moe', 'speech_to_text', 'fsmt'), Embedded(sinusoids=_from(_padded))
+  ),
+  'trocr': Embedded('decoder.embed_positions.weight', rows=_trocr, unused=_two),
   'xglm': Embedded(sinusoids=_from(_two)),
   'whisper': Embedded(
     'decoder.embed_positions.weight',
