@@ -60,6 +60,10 @@ _LATENT = {
     'n_shared_experts': 1,
   },
   **{'num_experts_per_tok': 1, 'moe_intermediate_size': 16, 'n_group': 1, 'topk_group': 1},
+  'rope_parameters': {
+    **{'rope_type': 'yarn', 'rope_theta': 1e4, 'factor': 8.0, 'mscale': 1.0},
+    **{'original_max_position_embeddings': 16, 'mscale_all_dim': 0.7},
+  },
 }
 _QWEN2_VL = 'qwen2_vl_text', 'qwen2_5_vl_text', 'qwen2_5_omni_text'
 _QWEN3_VL = 'qwen3_vl_text', 'qwen3_vl_moe_text', 'qwen3_omni_moe_text'
