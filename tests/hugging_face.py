@@ -34,6 +34,7 @@ _GRANITES = 'granite', 'granitemoe', 'granitemoeshared', 'hyperclovax'
 _LLAMAS = 'arcee', 'jais2', 'apertus', 'eurobert'
 _BARTS = (
   *('bart', 'mbart', 'marian', 'pegasus', 'm2m_100', 'blenderbot', 'blenderbot-small', 'plbart'),
+  *('mvp', 'nllb-moe'),
 )
 _BART = {
   **{'vocab_size': 40, 'd_model': 24, 'encoder_layers': 2, 'decoder_layers': 2},
@@ -41,6 +42,39 @@ _BART = {
   **{'decoder_ffn_dim': 32, 'max_position_embeddings': 64, 'pad_token_id': 1},
   **{'bos_token_id': 0, 'eos_token_id': 2, 'decoder_start_token_id': 2},
 }
+BERTS = (
+  *('bert-generation', 'ernie', 'rembert', 'roc_bert', 'splinter', 'data2vec-text', 'dpr'),
+  *('megatron-bert', 'roberta-prelayernorm', 'xlm-roberta-xl', 'layoutlm', 'markuplm', 'tapas'),
+  *('visual_bert', 'chinese_clip_text_model', 'align_text_model', 'clap_text_model'),
+  *('altclip_text_model', 'bridgetower_text_model'),
+)
+_DOCLINGS = 'granite_docling_text', 'granite4_vision_text'
+_LATENTS = 'glm4_moe_lite', 'youtu'
+_LATENT = {
+  **{'num_attention_heads': 5, 'num_key_value_heads': 5, 'q_lora_rank': 10, 'kv_lora_rank': 12},
+  **{
+    'qk_rope_head_dim': 4,
+    'qk_nope_head_dim': 6,
+    'v_head_dim': 8,
+    'n_routed_experts': 2,
+    'n_shared_experts': 1,
+  },
+  **{'num_experts_per_tok': 1, 'moe_intermediate_size': 16, 'n_group': 1, 'topk_group': 1},
+  'rope_parameters': {
+    **{'rope_type': 'yarn', 'rope_theta': 1e4, 'factor': 8.0, 'mscale': 1.0},
+    **{'original_max_position_embeddings': 16, 'mscale_all_dim': 0.7},
+  },
+}
+_QWEN2_VL = 'qwen2_vl_text', 'qwen2_5_vl_text', 'qwen2_5_omni_text'
+_QWEN3_VL = 'qwen3_vl_text', 'qwen3_vl_moe_text', 'qwen3_omni_moe_text'
+_MROPE = {
+  'rope_parameters': {'rope_type': 'default', 'rope_theta': 1e4, 'mrope_section': [1, 1, 1]}
+}
+CLIPS = (
+  *('clip_text_model', 'siglip_text_model', 'siglip2_text_model', 'metaclip_2_text_model'),
+  *('owlvit_text_model', 'owlv2_text_model', 'xclip_text_model', 'clipseg_text_model'),
+  'groupvit_text_model',
+)
 _HALF = {**_PLAIN, 'hidden_size': 32, 'partial_rotary_factor': 0.5}
 _MIXED = ['full_attention', 'sliding_attention'] * 2
 _MINISTRAL = {
@@ -234,6 +268,44 @@ CASES: dict[str, list[dict[str, Any]]] = {
     }
   ],
   'codegen': [{**_GPT, 'n_head': 8, 'n_embd': 32, 'rotary_dim': 2}],
+  **{kind: [_ROBERTA] for kind in (*BERTS, *CLIPS)},
+  'aria_text': [{**_GROUPED, **_BIASED, 'moe_num_experts': 2, 'moe_topk': 1}],
+  'emu3_text_model': [_GROUPED],
+  'internlm3': [{**_GROUPED, **_BIASED, 'mlp_bias': True}],
+  'iquestcoder': [{**_GROUPED, **_BIASED}],
+  'deepseek_ocr2_text': [{**_GROUPED, **_BIASED, 'mlp_layer_types': ['dense'] * 4}],
+  'fsmt': [{**_BART, 'src_vocab_size': 40, 'tgt_vocab_size': 40, 'langs': ['en', 'de']}],
+  'speech_to_text': [
+    {**_BART, 'input_feat_per_channel': 8, 'conv_channels': 8, 'max_source_positions': 64}
+  ],
+  'trocr': [_BART],
+  'musicgen_decoder': [{**_PLAIN, 'ffn_dim': 32, 'num_codebooks': 1}],
+  'voxtral_realtime_text': [{**_GROUPED, 'sliding_window': 5}],
+  'mellum': [{**_GROUPED, **_LOCAL_EXPERTS, **_BIASED, 'sliding_window': 5, 'layer_types': _MIXED}],
+  'vaultgemma': [
+    {**_GROUPED, 'sliding_window': 4, 'query_pre_attn_scalar': 20, 'attn_logit_softcapping': 2.0}
+  ],
+  'exaone_moe': [
+    {**_GROUPED, **_EXPERTS, 'sliding_window': 4},
+  ],
+  'kolibri1': [{**_GROUPED, **_LOCAL_EXPERTS, 'sliding_window': 4, 'layer_types': _MIXED}],
+  **{kind: [{**_GROUPED, 'attention_multiplier': 0.3, **_BIASED}] for kind in _DOCLINGS},
+  'hy_v3': [{**_GROUPED, **_EXPERTS, **_BIASED}],
+  'lfm2': [{**_PLAIN, 'num_key_value_heads': 2, 'full_attn_idxs': [1, 3]}],
+  'lfm2_moe': [
+    {**_PLAIN, **_EXPERTS, 'num_key_value_heads': 2, 'layer_types': ['conv', 'full_attention'] * 2}
+  ],
+  'modernbert-decoder': [{**_PLAIN, 'local_attention': 8, **_BIASED}],
+  **{kind: [{**_PLAIN, **_LATENT, **_BIASED}] for kind in _LATENTS},
+  'minicpm3': [
+    {**_PLAIN, **_LATENT, **_BIASED, 'num_attention_heads': 4, 'num_key_value_heads': 4}
+  ],
+  **{kind: [{**_PLAIN, 'num_key_value_heads': 2, **_LATE, **_MROPE}] for kind in _QWEN2_VL},
+  **{kind: [{**_PLAIN, 'num_key_value_heads': 2, 'head_dim': 6, **_MROPE}] for kind in _QWEN3_VL},
+  'paddleocr_vl_text': [
+    {**_PLAIN, 'num_key_value_heads': 2, 'head_dim': 6, 'use_bias': True, **_MROPE}
+  ],
+  'xmod': [{**_ROBERTA, 'default_language': 'en_XX'}],
 }
 
 
@@ -254,10 +326,24 @@ _INPUTS = {
   'vit': lambda: _image(6),
   **dict.fromkeys(('swin', 'swinv2'), lambda: _image(16)),
   'whisper': lambda: _sounds(8, 24),
+  'speech_to_text': lambda: _sounds(24, 8),
   'wav2vec2-conformer': lambda: _sounds(49),
 }
 
 
+# What a model reads beside its tokens.
+_MORE: dict[str, dict[str, Any]] = {
+  'voxtral_realtime_text': {'t_cond': lambda: _sounds(24)},
+  'fsmt': {'use_cache': lambda: False},  # with a cache, it takes its tokens for one at a time
+}
+# The class of a model that AutoModel does not make, where its configuration has another name.
+_CLASSES = {
+  'voxtral_realtime_text': 'VoxtralRealtimeTextModel',
+  'qwen2_5_omni_text': 'Qwen2_5OmniThinkerTextModel',
+  'qwen3_omni_moe_text': 'Qwen3OmniMoeThinkerTextModel',
+  'trocr': 'TrOCRForCausalLM',
+  'musicgen_decoder': 'MusicgenModel',
+}
 # The class of a whole model that is no decoder alone.
 _HEADS = {'t5': 'AutoModelForSeq2SeqLM', 'modernbert': 'AutoModelForMaskedLM'}
 
@@ -296,12 +382,25 @@ def model_of(kind: str, sizes: dict[str, Any], *, whole: bool = False) -> tuple[
   # Falcon's eager attention adds ALiBi twice.
   how = 'sdpa' if sizes.get('alibi') else 'eager'
   auto = getattr(transformers, _HEADS.get(kind, 'AutoModelForCausalLM') if whole else 'AutoModel')
-  model = auto.from_config(config, attn_implementation=how).float().eval()
+  if not whole and (kind in _CLASSES or type(config) not in transformers.MODEL_MAPPING):
+    model = _class_of(config)._from_config(config, attn_implementation=how)
+  else:
+    model = auto.from_config(config, attn_implementation=how)
+  model = model.float().eval()
   with torch.no_grad():
     trained = [each for each in model.named_parameters() if each[1].requires_grad]
     for name, weight in trained:  # sinusoids stay as they are
       weight.copy_(torch.from_numpy(numbers(name, tuple(weight.shape))))
   return model, json.loads(config.to_json_string(use_diff=False))
+
+
+def _class_of(config: Any) -> Any:
+  """The class of a model that is part of others, which transformers' AutoModel does not make."""
+  import importlib
+
+  module = type(config).__module__.replace('.configuration_', '.modeling_')
+  usual = type(config).__name__.replace('Config', 'Model')
+  return getattr(importlib.import_module(module), _CLASSES.get(config.model_type, usual))
 
 
 def parts_of(kind: str) -> dict[str | None, Any]:
@@ -339,6 +438,7 @@ def depth_of(config: dict[str, Any]) -> int:
   if 'depths' in config:
     return sum(config['depths'])
   depths = ('num_hidden_layers', 'n_layer', 'num_layers', 'n_layers', 'encoder_layers')
+  depths = (*depths, 'decoder_layers')
   return next(config[name] for name in depths if name in config)
 
 
@@ -370,8 +470,17 @@ def _owner(model: Any, family: Any, config: dict[str, Any], index: int) -> Any:
   return owner
 
 
-def recorded(kind: str, model: Any, config: dict[str, Any], length: int = 12) -> list[Recorded]:
-  """The attention of every layer, from one run of the model over `length` tokens."""
+def recorded(
+  kind: str,
+  model: Any,
+  config: dict[str, Any],
+  length: int = 12,
+  pos: np.ndarray | None = None,
+) -> list[Recorded]:
+  """The attention of every layer, from one run of the model over `length` tokens.
+
+  Their ids are `pos`, [length, axes]; None for those that the model takes where none are given.
+  """
   import torch
 
   seen: dict[Any, Any] = {}
@@ -381,6 +490,9 @@ def recorded(kind: str, model: Any, config: dict[str, Any], length: int = 12) ->
       _watch(model, each, config, (part, i), seen)
   tokens = 3 + torch.arange(length)[None] * 7 % 30
   given = {model.main_input_name: _INPUTS.get(kind, lambda: tokens)()}
+  given |= {name: more() for name, more in _MORE.get(kind, {}).items()}
+  if pos is not None:
+    given['position_ids'] = torch.from_numpy(pos).T[:, None]
   if None not in parts:
     given['decoder_input_ids'] = tokens[:, : length - 3]
   with torch.no_grad():

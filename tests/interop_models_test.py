@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from posjax import interop
+from posjax.interop import layouts
 from posjax.interop.checkpoint import shapes_of
 from posjax.interop.families import FAMILIES
 from posjax.linen import Attention
@@ -20,14 +21,15 @@ GOLDEN = np.load(Path(__file__).parent / 'golden' / 'interop_layers.npz')
 STORED = json.loads(str(GOLDEN['layers']))
 
 
-def outputs(config, weights, layer):
+def outputs(config, weights, layer, pos=None):
   """The answer of a layer of posjax to what a layer of transformers was given."""
   part, index = layer.part, layer.index
   attention = Attention(**interop.layer(config, index, part=part).arguments())
   params = interop.load_attention(config, index, weights, part=part)
   x, x_kv = jnp.asarray(layer.x), jnp.asarray(layer.x_kv)
   axes = attention.scheme.axes
-  pos, segments = hugging_face.positions_of(config, index, axes, x.shape[1])
+  ids, segments = hugging_face.positions_of(config, index, axes, x.shape[1])
+  pos = ids if pos is None else pos
   rest = {'segments': None if segments is None else jnp.asarray(segments)}
   rest |= {'order': jnp.arange(x.shape[1])} if axes > 1 and attention.causal else {}
   rest |= {'x_kv': x_kv, 'kv_pos': jnp.arange(x_kv.shape[1])} if part == 'cross' else {}
@@ -70,8 +72,26 @@ def test_every_layer_of_a_small_model_is_that_of_transformers(kind):
     for part in hugging_face.parts_of(kind):
       for index in range(hugging_face.depth_of(config)):
         if (part, index) not in found:  # a layer that has no attention with a softmax
-          with pytest.raises(ValueError, match="is 'linear_attention'"):
+          with pytest.raises(ValueError, match=r"is '(linear_attention|conv)'"):
             interop.layer(config, index, part=part)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize('kind', sorted(set(layouts.MULTIMODAL) & set(FAMILIES)))
+def test_three_different_ids_of_a_token_turn_it_as_in_transformers(kind):
+  pytest.importorskip('transformers', reason='This compares with transformers and torch.')
+  sizes = CASES[kind][0]
+  sections = {**sizes['rope_parameters'], 'mrope_section': [2, 1, 1]}
+  sizes = {**sizes, 'hidden_size': 32, 'head_dim': 8, 'rope_parameters': sections}
+  if 'linear_num_key_heads' in sizes:  # of whose heads a quarter turns
+    sizes = {**sizes, 'head_dim': 32}
+  model, config = hugging_face.model_of(kind, sizes)
+  i = np.arange(12)
+  pos = np.stack([i // 2, 3 * i % 7, i * i % 5], -1)
+  layers = hugging_face.recorded(kind, model, config, pos=pos)
+  for layer in layers:
+    y = outputs(config, model.state_dict(), layer, pos)
+    assert error(y, layer.y) < 1e-5, layer.index
 
 
 def test_every_family_that_is_read_has_a_small_model():

@@ -9,6 +9,7 @@ import pytest
 import posjax
 import posjax.linen
 from posjax import interop
+from posjax.interop.embeddings import EMBEDDED
 from posjax.schemes import rope
 from tests import hugging_face
 from tests.hugging_face import CASES, numbers
@@ -141,6 +142,14 @@ def test_a_table_that_does_not_fit_is_refused(config, weights, options, message)
       'relative_attention_num_buckets must be 32, which is all that MPNet uses, but got 16',
     ),
     ({'model_type': 'xlnet', 'bi_data': True}, {'index': 0}, 'bi_data must be None, because'),
+    (
+      {'model_type': 'mvp', 'use_prompt': True},
+      {'index': 0, 'part': 'cross'},
+      'use_prompt must be',
+    ),
+    ({'model_type': 'iquestcoder', 'clip_qkv': 8}, {'index': 0}, 'clip_qkv must be None, because'),
+    ({'model_type': 'lfm2', 'full_attn_idxs': [2]}, {'index': 1}, "but layer 1 is 'conv'"),
+    ({'model_type': 'lfm2_moe'}, {'index': 1}, 'needs layer_types, a list .* but got None'),
     ({'model_type': 'swin', 'depths': [1, 2]}, {'index': 3}, 'one of the 3 layers, but got 3'),
     (
       *({'model_type': 'swin', 'depths': [1], 'num_heads': [5]}, {'index': 0}),
@@ -159,6 +168,31 @@ def test_a_table_that_does_not_fit_is_refused(config, weights, options, message)
 def test_what_cannot_be_read_of_a_family_is_refused(config, options, message):
   with pytest.raises(ValueError, match=message):
     interop.layer(config, **options)
+
+
+@pytest.mark.parametrize('kind', ['ernie', 'markuplm', 'clip_text_model'])
+def test_relative_keys_are_refused_where_they_are_not_known(kind):
+  config = {'model_type': kind, 'position_embedding_type': 'relative_key'}
+  message = "position_embedding_type must be '?absolute'?.* but got 'relative_key'"
+  if kind in EMBEDDED:
+    with pytest.raises(ValueError, match=message):
+      interop.from_hf(config)
+  if kind != 'clip_text_model':
+    with pytest.raises(ValueError, match=message):
+      interop.layer(config, 0)
+
+
+def test_heads_of_latent_attention_need_not_divide_the_width():
+  config = {'model_type': 'glm4_moe_lite', 'rope_theta': 1e4, 'qk_rope_head_dim': 64}
+  found = interop.layer(config, 0)
+  assert (found.width, found.num_heads, found.head_dim, found.value_dim) == (2048, 20, 256, 256)
+
+
+def test_the_sinusoids_of_trocr_are_refused():
+  config = {'model_type': 'trocr', 'max_position_embeddings': 9}
+  assert interop.from_hf(config).embed is not None
+  with pytest.raises(ValueError, match='use_learned_position_embeddings must be true, because'):
+    interop.from_hf({**config, 'use_learned_position_embeddings': False})
 
 
 def test_swin_v2_has_the_windows_of_its_training():
@@ -202,11 +236,17 @@ def test_hunyuans_alpha_raises_the_base_as_ntk_does():
 # The module that holds the table of a model, and its row of the first token.
 THEIRS = {
   **dict.fromkeys(('marian', 'pegasus'), (lambda m: m.encoder.embed_positions.weight, 0)),
-  'm2m_100': (lambda m: m.encoder.embed_positions.weights, 2),
+  **dict.fromkeys(
+    ('m2m_100', 'nllb-moe', 'speech_to_text'), (lambda m: m.encoder.embed_positions.weights, 2)
+  ),
+  'fsmt': (lambda m: m.encoder.embed_positions.get_embedding(16, WIDTH, 1), 2),
+  'trocr': (lambda m: m.model.decoder.embed_positions.weight, 2),
   'xglm': (lambda m: m.embed_positions.weights, 2),
   'whisper': (lambda m: m.encoder.embed_positions.weight, 0),
   'vit': (lambda m: m.embeddings.position_embeddings[0], 0),
-  **dict.fromkeys(('bart', 'mbart', 'plbart'), (lambda m: m.encoder.embed_positions.weight, 2)),
+  **dict.fromkeys(
+    ('bart', 'mbart', 'plbart', 'mvp'), (lambda m: m.encoder.embed_positions.weight, 2)
+  ),
   'blenderbot': (lambda m: m.encoder.embed_positions.weight, 0),
   'opt': (lambda m: m.decoder.embed_positions.weight, 2),
   'biogpt': (lambda m: m.embed_positions.weight, 2),
@@ -229,6 +269,24 @@ def test_what_is_added_to_embeddings_is_what_transformers_adds():
     params = interop.load_positions(config, model.state_dict(), part=part)
     theirs = table(model).detach().numpy()[start : start + len(POS)]
     assert error(added(scheme, params, theirs.shape[1]), theirs) < 1e-6, kind
+
+
+@pytest.mark.slow
+def test_the_rows_that_a_model_takes_for_its_tokens_are_those_of_our_table():
+  torch = pytest.importorskip('torch', reason='This compares with transformers and torch.')
+  pytest.importorskip('transformers', reason='This compares with transformers and torch.')
+  tokens = 3 + torch.arange(len(POS))[None]
+  for kind in sorted({*hugging_face.BERTS, *hugging_face.CLIPS} & set(EMBEDDED)):
+    model, config = hugging_face.model_of(kind, CASES[kind][0])
+    name, seen = EMBEDDED[kind].name.removesuffix('.weight'), []
+    (module,) = (m for path, m in model.named_modules() if f'.{path}'.endswith(f'.{name}'))
+    module.register_forward_hook(lambda module, given, out, seen=seen: seen.append(out))
+    with torch.no_grad():
+      model(tokens)
+    (theirs,) = (each.numpy().reshape(len(POS), -1) for each in seen)
+    params = interop.load_positions(config, model.state_dict())
+    ours = added(interop.from_hf(config), params, theirs.shape[1])
+    np.testing.assert_array_equal(ours, theirs, err_msg=kind)
 
 
 class Counted:

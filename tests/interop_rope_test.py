@@ -369,14 +369,17 @@ def test_what_is_not_known_is_refused_by_name(config, message):
     interop.from_hf(config)
 
 
-EXAONE = {'model_type': 'exaone_moe', 'rope_theta': 1e6}
+COHERE_MOE = {'model_type': 'cohere2_moe', 'rope_theta': 1e6}
 
 
 @pytest.mark.parametrize(
   ('config', 'message'),
   [
-    (EXAONE, "layers of 'exaone_moe' do not turn queries and keys, .* whatever interleaved says"),
-    ({**EXAONE, 'model_type': 'mistral_large4_text'}, 'or scale them by their position'),
+    (
+      COHERE_MOE,
+      "layers of 'cohere2_moe' do not turn queries and keys, .* whatever interleaved says",
+    ),
+    ({**COHERE_MOE, 'model_type': 'mistral_large4_text'}, 'or scale them by their position'),
     (
       {'layer_types': ['sliding_attention', 'full_attention']},
       "'new' may differ, .* leave layer_typ",

@@ -66,8 +66,20 @@ REFUSED_VALUES: dict[str, dict[str, Any]] = {
   'longt5': {'encoder_attention_type': 'transient-global'},
   'wav2vec2-conformer': {'position_embeddings_type': 'rotary'},
 }
+_SECTIONS = {'rope_theta': 1e6, 'mrope_section': [16, 24, 24]}
+_QWEN_VL = {'head_dim': 128, 'rope_parameters': _SECTIONS}
+# Values of fields, of all checkpoints, without which the default is refused.
+GIVEN_VALUES: dict[str, dict[str, Any]] = {
+  **dict.fromkeys(('qwen2_vl_text', 'qwen2_5_vl_text', 'qwen2_5_omni_text'), _QWEN_VL),
+  **dict.fromkeys(('qwen3_vl_text', 'qwen3_vl_moe_text', 'qwen3_omni_moe_text'), _QWEN_VL),
+  'paddleocr_vl_text': _QWEN_VL,
+  'lfm2_moe': {'layer_types': ['full_attention'] * 32},
+}
 # What a configuration does not say.
 IN_PART = {
+  **dict.fromkeys(
+    ('trocr', 'musicgen_decoder'), 'The decoder alone: its attention to an encoder is not read'
+  ),
   'xlnet': 'One stream of attention, between tokens of one text: the second stream and the bias of '
   'two texts (token types) are not read',
 }
@@ -105,6 +117,7 @@ def has_positions(config: dict[str, Any]) -> bool:
 def row(kind: str, config: dict[str, Any]) -> tuple[str, str, str]:
   """A model type, how much of it is read, and why not all of it."""
   refusals = layers(kind, config)
+  refusals += layers(kind, {**config, **GIVEN_VALUES[kind]}) if kind in GIVEN_VALUES else []
   if None in refusals:
     refusals += layers(kind, {**config, **REFUSED_VALUES.get(kind, {})})
     sentence = next((each for each in refusals if each is not None), IN_PART.get(kind))
@@ -131,6 +144,8 @@ def layers(kind: str, config: dict[str, Any]) -> list[str | None]:
   depth = sum(config['depths']) if kind in FAMILIES and 'depths' in config else depth
   found = []
   for part in parts:
+    decodes = part in ('decoder', 'cross')
+    depth = config.get('decoder_layers', depth) if decodes else depth
     for index in range(min(depth, 48)):
       try:
         interop.layer(config, index, part=part, length=1)

@@ -44,6 +44,14 @@ def _two(fields: Fields) -> int:
   return 2
 
 
+def _trocr(fields: Fields) -> int:
+  if not fields.get('use_learned_position_embeddings', bool, True):
+    raise fields.refuse(
+      'use_learned_position_embeddings', "true, because TrOCR's sinusoids are not read"
+    )
+  return _length(fields)
+
+
 def _padded(fields: Fields) -> int:
   return fields.get('pad_token_id', Whole, 1) + 1
 
@@ -89,23 +97,49 @@ def _from(first: Callable[[Fields], int]) -> Callable[[Fields], Scheme]:
 _HALVES = Embedded(sinusoids=lambda fields: sinusoidal.scheme(interleaved=False))
 _BERT = Embedded('embeddings.position_embeddings.weight')
 _ROBERTA = _BERT._replace(rows=_after_padding(_padded), unused=_padded)
+_CLIP = Embedded('embeddings.position_embedding.weight')
 _WPE = Embedded('wpe.weight')
 _OF_PARTS = Embedded('{}.embed_positions.weight')
 _BART = _OF_PARTS._replace(unused=_two)
 # By model_type.
 EMBEDDED: dict[str, Embedded] = {
   **dict.fromkeys(('bert', 'albert', 'electra', 'deberta', 'deberta-v2', 'distilbert'), _BERT),
+  **dict.fromkeys(
+    (
+      *('bert-generation', 'ernie', 'megatron-bert', 'rembert', 'roc_bert', 'splinter', 'dpr'),
+      *('chinese_clip_text_model', 'align_text_model'),
+    ),
+    _BERT,
+  ),
   **dict.fromkeys(('roberta', 'xlm-roberta', 'camembert'), _ROBERTA),
+  **dict.fromkeys(
+    (
+      *('roberta-prelayernorm', 'xlm-roberta-xl', 'data2vec-text', 'xmod'),
+      *('altclip_text_model', 'clap_text_model', 'bridgetower_text_model'),
+    ),
+    _ROBERTA,
+  ),
+  **dict.fromkeys(
+    (
+      *('clip_text_model', 'metaclip_2_text_model', 'owlvit_text_model', 'owlv2_text_model'),
+      *('xclip_text_model', 'clipseg_text_model', 'groupvit_text_model'),
+      *('siglip_text_model', 'siglip2_text_model'),
+    ),
+    _CLIP,
+  ),
   'mpnet': _BERT._replace(rows=_after_padding(_two), unused=_two),
   **dict.fromkeys(('gpt2', 'gpt_neo', 'gpt_bigcode'), _WPE),
   'openai-gpt': Embedded('positions_embed.weight'),
   'opt': Embedded('decoder.embed_positions.weight', unused=_two),
   'biogpt': Embedded('embed_positions.weight', unused=_two),
-  **dict.fromkeys(('bart', 'mbart', 'plbart'), _BART),
+  **dict.fromkeys(('bart', 'mbart', 'plbart', 'mvp'), _BART),
   **dict.fromkeys(('blenderbot', 'blenderbot-small'), _OF_PARTS),
   'vit': Embedded('embeddings.position_embeddings', rows=_patches),
   **dict.fromkeys(('marian', 'pegasus'), _HALVES),
-  'm2m_100': Embedded(sinusoids=_from(_padded)),
+  **dict.fromkeys(
+    ('m2m_100', 'nllb-moe', 'speech_to_text', 'fsmt'), Embedded(sinusoids=_from(_padded))
+  ),
+  'trocr': Embedded('decoder.embed_positions.weight', rows=_trocr, unused=_two),
   'xglm': Embedded(sinusoids=_from(_two)),
   'whisper': Embedded(
     'decoder.embed_positions.weight',
@@ -125,13 +159,16 @@ def embedded(fields: Fields, encoder: bool = False) -> Scheme:
   """The scheme of a model's embeddings.
 
   Raises:
-    ValueError: if the configuration lacks the length of a learned table.
+    ValueError: if the configuration lacks the length of a learned table, or its
+      position_embedding_type has other positions than those of a table.
 
   Example:
     >>> from posjax.scheme import places
     >>> places(embedded(Fields({'model_type': 'marian'})))
     ('embed',)
   """
+  if fields.get('position_embedding_type', str, 'absolute') != 'absolute':
+    raise fields.refuse('position_embedding_type', f"'absolute' for {fields.values['model_type']}")
   found = of_part(fields, encoder=encoder)
   if found.sinusoids is not None:
     return found.sinusoids(fields)

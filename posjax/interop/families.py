@@ -11,6 +11,7 @@ from posjax.interop.family import (
   everywhere,
   flag,
   heads_norm,
+  never,
   off,
   positive,
   where_sliding,
@@ -28,11 +29,23 @@ def _both_sides(fields: Fields, layer: int) -> int | None:
   return fields.needed('local_attention', fields.size) // 2 + 1
 
 
+def _half_window(fields: Fields, layer: int) -> int | None:
+  """ModernBERT's decoder sees the half of local_attention that lies before a token."""
+  if type_of(fields, layer) != 'sliding_attention':
+    return None
+  return fields.needed('local_attention', fields.size) // 2
+
+
 def _gemma3_window(fields: Fields, layer: int) -> int | None:
   """Looking both ways, half of the window lies before a token, and half after it."""
   window = where_sliding(fields, layer)
   both = window is not None and fields.get('use_bidirectional_attention', bool)
   return window // 2 + 1 if both and window else window
+
+
+def _internlm3_bias(fields: Fields, layer: int) -> bool:
+  """Files of the model's own code call it qkv_bias."""
+  return any(fields.get(name, bool) for name in ('attention_bias', 'qkv_bias'))
 
 
 def _inverse_root(name: str) -> Reader:
@@ -122,6 +135,36 @@ _GEMMA2 = Family(
 _BERT_LIKE = Family(
   _BERT, bias=_YES, causal=_ENCODER, known=off('is_decoder', 'add_cross_attention')
 )
+_BERTS = (  # which differ in nothing that the attention does
+  *(
+    'bert',
+    'roberta',
+    'electra',
+    'camembert',
+    'xlm-roberta',
+    'bert-generation',
+    'ernie',
+    'rembert',
+  ),
+  *('roc_bert', 'splinter', 'data2vec-text', 'dpr', 'xmod'),
+  *('chinese_clip_text_model', 'align_text_model', 'clap_text_model', 'bridgetower_text_model'),
+)
+# Their block begins with the norm of its input.
+_BERT_FIRST = _BERT_LIKE._replace(
+  names=_BERT._replace(beside=('LayerNorm', 'ln', 'self_attn_layer_norm'))
+)
+# Their embeddings know more than the ids of tokens: boxes on a page, cells, regions of an image.
+_BERT_OF_PLACES = _BERT_LIKE._replace(
+  embedded=True, known=(*_BERT_LIKE.known, ('position_embedding_type', ('absolute', None)))
+)
+_ALTCLIP = _BERT_LIKE._replace(
+  names=_BERT._replace(block=_BERT.block.replace('layer.', 'layers.', 1))
+)
+_CLIP = Family(Names('encoder.layers.{}.self_attn', out='out_proj'), bias=_YES, embedded=True)
+_CLIPS = (
+  *('clip_text_model', 'metaclip_2_text_model', 'owlvit_text_model', 'owlv2_text_model'),
+  *('xclip_text_model', 'clipseg_text_model', 'groupvit_text_model'),
+)
 
 _TOGETHER = heads_norm('rms_norm_eps', heads='together')
 _PHI_NORM = heads_norm('layer_norm_eps', 'layer', use_bias=True, only='qk_layernorm')
@@ -150,6 +193,13 @@ _HUNYUAN = Family(  # its norms come after RoPE, so that they are members of the
     Table('1.key', 'key_layernorm.weight'),
   ),
 )
+_QWEN2 = Family(bias=_YES, out_bias=_NONE, window=where_sliding)
+_DEEPSEEK = _PLAIN._replace(
+  names=Names(query='q_a_proj', key='kv_a_proj_with_mqa'),
+  latent=latent.read_latent,
+  scale=latent.scale,
+)
+_LFM2 = Family(Names(out='out_proj', **_LAYER_NORMS), norm=heads_norm('norm_eps'))
 _QWEN3_NEXT = Family(
   **{'bias': flag('attention_bias'), 'norm': heads_norm('rms_norm_eps'), 'added': 1.0},
   gated=True,
@@ -235,7 +285,7 @@ def _xlnet_causal(fields: Fields, layer: int) -> bool:
   return fields.get('attn_type', str, 'bi') == 'uni'
 
 
-def _bart_parts(no_bias: str = '') -> dict[str, Family]:
+def _bart_parts(no_bias: str = '', cross: str = 'encoder_attn') -> dict[str, Family]:
   def part(block: str, heads: str, *, causal: bool) -> Family:
     names = Names(block, out='out_proj', no_bias=no_bias)
     return Family(names, bias=_YES, causal=always(causal), embedded=True, heads=heads)
@@ -244,21 +294,27 @@ def _bart_parts(no_bias: str = '') -> dict[str, Family]:
   return {
     'encoder': part('encoder.layers.{}.self_attn', encoder, causal=False),
     'decoder': part('decoder.layers.{}.self_attn', decoder, causal=True),
-    'cross': part('decoder.layers.{}.encoder_attn', decoder, causal=False),
+    'cross': part(f'decoder.layers.{{}}.{cross}', decoder, causal=False),
   }
 
 
 # By model_type. A model of an encoder and a decoder has one family for each part.
 FAMILIES: dict[str, Family | dict[str, Family]] = {
-  'llama': _PLAIN,
-  'mistral': Family(window=everywhere),
+  **dict.fromkeys(('llama', 'aria_text', 'emu3_text_model', 'deepseek_ocr2_text'), _PLAIN),
+  'iquestcoder': _PLAIN._replace(known=off('clip_qkv', 'use_sliding_window')),
+  'internlm3': _PLAIN._replace(bias=_internlm3_bias),
+  **dict.fromkeys(('mistral', 'voxtral_realtime_text'), Family(window=everywhere)),
   'mixtral': Family(window=everywhere),
-  'qwen2': Family(bias=_YES, out_bias=always(False), window=where_sliding),
+  **dict.fromkeys(('qwen2', 'qwen2_vl_text', 'qwen2_5_vl_text', 'qwen2_5_omni_text'), _QWEN2),
   'qwen2_moe': Family(bias=flag('qkv_bias'), out_bias=always(False), window=where_sliding),
-  'qwen3': _QWEN3,
+  **dict.fromkeys(('qwen3', 'mellum'), _QWEN3),
+  **dict.fromkeys(
+    ('qwen3_vl_text', 'qwen3_vl_moe_text', 'qwen3_omni_moe_text'), _QWEN3._replace(window=never)
+  ),
   'qwen3_moe': _QWEN3._replace(window=everywhere),
   'gemma': _PLAIN._replace(known=off('use_bidirectional_attention')),
   'gemma2': _GEMMA2,
+  'vaultgemma': _GEMMA2._replace(known=()),
   'gemma3_text': _GEMMA2._replace(
     causal=lambda fields, layer: not fields.get('use_bidirectional_attention', bool),
     **{'window': _gemma3_window, 'norm': _RMS, 'added': 1.0, 'known': ()},
@@ -273,7 +329,13 @@ FAMILIES: dict[str, Family | dict[str, Family]] = {
   'phi3': Family(_PHI3, window=everywhere),
   'gpt_oss': Family(bias=_BIASED, window=where_sliding, sinks=True),
   'modernbert': Family(_MODERNBERT, bias=_BIASED, causal=_ENCODER, window=_both_sides),
-  **dict.fromkeys(('bert', 'roberta', 'electra', 'camembert', 'xlm-roberta'), _BERT_LIKE),
+  'modernbert-decoder': Family(_MODERNBERT._replace(fused=''), bias=_BIASED, window=_half_window),
+  **dict.fromkeys(_BERTS, _BERT_LIKE),
+  **dict.fromkeys(('roberta-prelayernorm', 'megatron-bert', 'xlm-roberta-xl'), _BERT_FIRST),
+  **dict.fromkeys(('tapas', 'layoutlm', 'markuplm', 'visual_bert'), _BERT_OF_PLACES),
+  'altclip_text_model': _ALTCLIP,
+  **dict.fromkeys(_CLIPS, _CLIP),
+  **dict.fromkeys(('siglip_text_model', 'siglip2_text_model'), _CLIP._replace(causal=_ENCODER)),
   **dict.fromkeys(('t5', 'mt5', 'switch_transformers'), _t5_parts()),
   'umt5': _t5_parts(shared=False),
   'longt5': _longt5_parts(),
@@ -283,14 +345,12 @@ FAMILIES: dict[str, Family | dict[str, Family]] = {
   ),
   'cohere2': _PLAIN._replace(window=where_sliding),
   'smollm3': _PLAIN._replace(window=where_sliding),
-  'exaone4': Family(window=where_sliding, norm=_RMS),
+  **dict.fromkeys(('exaone4', 'exaone_moe', 'kolibri1'), Family(window=where_sliding, norm=_RMS)),
   'llama4_text': _PLAIN._replace(
     norm=_llama4_norm, weightless=True, chunk=_llama4_chunk, names=Names(query_norm='qk_norm')
   ),
-  'granite': _GRANITE,
-  'granitemoe': _GRANITE,
-  'granitemoeshared': _GRANITE,
-  'hyperclovax': _GRANITE,
+  **dict.fromkeys(('granite', 'granitemoe', 'granitemoeshared', 'hyperclovax'), _GRANITE),
+  **dict.fromkeys(('granite_docling_text', 'granite4_vision_text'), _GRANITE),
   'olmo': _PLAIN._replace(known=off('clip_qkv')),
   'olmo2': _PLAIN._replace(norm=_TOGETHER),
   'olmo3': _PLAIN._replace(window=where_sliding, norm=_TOGETHER),
@@ -310,24 +370,15 @@ FAMILIES: dict[str, Family | dict[str, Family]] = {
   'solar_open': _PLAIN._replace(out_bias=_NONE),
   'helium': _PLAIN._replace(out_bias=_NONE),
   'seed_oss': _PLAIN._replace(out_bias=flag('attention_out_bias')),
-  'apertus': _PLAIN._replace(norm=_RMS),
+  **dict.fromkeys(('apertus', 'hy_v3'), _PLAIN._replace(norm=_RMS)),
+  **dict.fromkeys(('lfm2', 'lfm2_moe'), _LFM2),
   'nemotron': _PLAIN,
   'starcoder2': Family(bias=flag('use_bias'), window=everywhere),
   'stablelm': Family(bias=flag('use_qkv_bias'), out_bias=_NONE, known=off('qk_layernorm')),
-  'deepseek_v3': _PLAIN._replace(
-    names=Names(query='q_a_proj', key='kv_a_proj_with_mqa'),
-    latent=latent.read_latent,
-    scale=latent.scale,
-  ),
-  'mistral4': _PLAIN._replace(
-    names=Names(query='q_a_proj', key='kv_a_proj_with_mqa'),
-    latent=latent.read_latent,
-    scale=latent.scale,
-  ),
+  **dict.fromkeys(('deepseek_v3', 'mistral4', 'glm4_moe_lite', 'youtu', 'minicpm3'), _DEEPSEEK),
   'persimmon': Family(_PERSIMMON, bias=_YES, norm=_PHI_NORM),
   'phi': Family(_PHI, bias=_YES, norm=_PHI_NORM),
-  'ernie4_5': Family(bias=flag('use_bias')),
-  'ernie4_5_moe': Family(bias=flag('use_bias')),
+  **dict.fromkeys(('ernie4_5', 'ernie4_5_moe', 'paddleocr_vl_text'), Family(bias=flag('use_bias'))),
   'eurobert': _PLAIN._replace(causal=_ENCODER),
   'nomic_bert': Family(causal=_ENCODER),
   'esm': _BERT_LIKE._replace(
@@ -347,6 +398,11 @@ FAMILIES: dict[str, Family | dict[str, Family]] = {
     ('bart', 'mbart', 'marian', 'pegasus', 'm2m_100', 'blenderbot', 'blenderbot-small', 'plbart'),
     _bart_parts(),
   ),
+  **dict.fromkeys(('speech_to_text', 'fsmt'), _bart_parts()),
+  'mvp': {part: family._replace(known=off('use_prompt')) for part, family in _bart_parts().items()},
+  'nllb-moe': _bart_parts(cross='cross_attention'),
+  'trocr': _bart_parts()['decoder'],
+  'musicgen_decoder': _bart_parts()['decoder']._replace(bias=never, heads=''),
   'whisper': _bart_parts(no_bias='k_proj'),
   **dict.fromkeys(('qwen3_next', 'qwen3_5_text', 'qwen3_5_moe_text'), _QWEN3_NEXT),
   **dict.fromkeys(('hunyuan_v1_dense', 'hunyuan_v1_moe'), _HUNYUAN),

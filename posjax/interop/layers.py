@@ -9,15 +9,15 @@ how their layers differ are refused with an index, too.
 from collections.abc import Callable
 from typing import Literal
 
-from posjax.arguments import shown
+from posjax.arguments import Whole, shown
 from posjax.interop.fields import Fields
 
 # Models that have layers without RoPE, or scale queries by their position, by default (transformers
 # 5). Their layout is not known here, and it alone would not make them RoPE.
 _NOT_ROPE_ALONE = {
-  *('afmoe', 'cohere2_moe', 'cohere_compass_text', 'exaone4_5', 'exaone_moe', 'flint'),
+  *('afmoe', 'cohere2_moe', 'cohere_compass_text', 'exaone4_5', 'flint'),
   *('glm5_next', 'granite_swa', 'granitemoe_swa', 'granitemoehybrid', 'jamba', 'kimi_linear'),
-  *('kolibri1', 'mistral_large4_text', 'muse_glimmer_text'),
+  *('mistral_large4_text', 'muse_glimmer_text'),
   *('muse_spark_text', 'nemotron_h', 'olmo_hybrid', 'zamba', 'zamba2'),
 }
 # Fields by which a model of an unknown type says that its layers differ, or that RoPE is not all.
@@ -63,6 +63,19 @@ def _first_of_every(fields: Fields, layer: int) -> str:
   return _SLIDING if layer % (fields.size('global_attn_every_n_layers') or 3) else _FULL
 
 
+def _of_indices(fields: Fields, layer: int) -> str:
+  """LFM2: the layers that are attention, where not all are."""
+  told = fields.get('full_attn_idxs', list[Whole])
+  return _FULL if told is None or layer in told else 'conv'
+
+
+def _told(fields: Fields, layer: int) -> str:
+  got = shown(fields.values.get('layer_types'))
+  raise ValueError(
+    f'The configuration needs layer_types, a list of a type per layer, but got {got}.'
+  )
+
+
 def _exaone4(fields: Fields, layer: int) -> str:
   if fields.size('sliding_window') is None:
     return _FULL
@@ -81,16 +94,19 @@ def _smollm3(fields: Fields, layer: int) -> str:
 _NO_SOFTMAX = {'linear_attention', 'mamba', 'conv', 'recurrent'}
 # By model_type, the type of a layer where the configuration has no `layer_types`.
 _TYPES: dict[str | None, Callable[[Fields, int], str]] = {
-  'gemma2': _every('', 2),
+  **dict.fromkeys(('gemma2', 'vaultgemma'), _every('', 2)),
   'gemma3_text': _every('sliding_window_pattern', 6),
-  'cohere2': _every('sliding_window_pattern', 4),
+  **dict.fromkeys(('cohere2', 'exaone_moe'), _every('sliding_window_pattern', 4)),
   'gpt_oss': _every('', 2),
   'olmo3': _every('', 4),
   'exaone4': _exaone4,
-  'modernbert': _first_of_every,
+  **dict.fromkeys(('modernbert', 'modernbert-decoder'), _first_of_every),
+  'lfm2': _of_indices,
+  **dict.fromkeys(('kolibri1', 'lfm2_moe', 'mellum'), _told),
   'llama4_text': _llama4,
   'smollm3': _smollm3,
   **dict.fromkeys(('qwen2', 'qwen2_moe', 'qwen3'), _from_layer),
+  **dict.fromkeys(('qwen2_vl_text', 'qwen2_5_vl_text', 'qwen2_5_omni_text'), _from_layer),
   **dict.fromkeys(('qwen3_next', 'qwen3_5_text', 'qwen3_5_moe_text'), _full_of_every),
 }
 
@@ -133,7 +149,7 @@ def _by_list(fields: Fields, layer: int) -> bool:
 
 
 # Models in which a layer's type says whether it turns, and those in which its index does.
-_BY_TYPE = {'cohere2', 'exaone4'}
+_BY_TYPE = {'cohere2', 'exaone4', 'exaone_moe', 'kolibri1'}
 _BY_LIST = {'llama4_text', 'smollm3'}
 
 

@@ -3,7 +3,16 @@
 # Models whose pairs of dimensions are neighbours, and models whose pairs are half a head apart.
 INTERLEAVED = {
   *('codegen', 'cohere', 'cohere2', 'deepseek_v2', 'deepseek_v3', 'ernie4_5', 'glm', 'glm4'),
-  *('ernie4_5_moe', 'gptj', 'helium', 'llama4_text', 'mistral4', 'roformer'),
+  *(
+    'ernie4_5_moe',
+    'glm4_moe_lite',
+    'youtu',
+    'gptj',
+    'helium',
+    'llama4_text',
+    'mistral4',
+    'roformer',
+  ),
 }
 SPLIT = {
   *('apertus', 'arcee', 'cwm', 'dots1', 'esm', 'eurobert', 'exaone4', 'falcon', 'flex_olmo'),
@@ -13,6 +22,11 @@ SPLIT = {
   *('olmo2', 'olmo3', 'olmoe', 'persimmon', 'phi', 'phi3', 'phimoe', 'qwen2', 'qwen2_moe'),
   *('hunyuan_v1_dense', 'hunyuan_v1_moe', 'qwen3_next', 'qwen3_5_text', 'qwen3_5_moe_text'),
   *('qwen3', 'qwen3_moe', 'seed_oss', 'smollm3', 'solar_open', 'stablelm', 'starcoder2'),
+  *('aria_text', 'deepseek_ocr2_text', 'emu3_text_model', 'exaone_moe', 'granite4_vision_text'),
+  *('internlm3', 'iquestcoder'),
+  *('granite_docling_text', 'hy_v3', 'kolibri1', 'lfm2', 'lfm2_moe', 'mellum', 'minicpm3'),
+  *('modernbert-decoder', 'paddleocr_vl_text', 'qwen2_5_omni_text', 'qwen3_omni_moe_text'),
+  *('qwen3_vl_moe_text', 'vaultgemma', 'voxtral_realtime_text'),
   *('qwen2_vl', 'qwen2_vl_text', 'qwen2_5_vl', 'qwen2_5_vl_text', 'qwen3_vl_text'),
 }
 # Models whose queries grow with their position, after they have turned.
@@ -21,7 +35,9 @@ TEMPERED = {'ministral3', 'mistral4'}
 # transformers decides by the model, and not by the configuration.
 MULTIMODAL = {
   **dict.fromkeys(('qwen2_vl', 'qwen2_vl_text', 'qwen2_5_vl', 'qwen2_5_vl_text'), False),
+  **dict.fromkeys(('qwen2_5_omni_text', 'paddleocr_vl_text'), False),
   **dict.fromkeys(('qwen3_vl_text', 'qwen3_5_text', 'qwen3_5_moe_text'), True),
+  **dict.fromkeys(('qwen3_vl_moe_text', 'qwen3_omni_moe_text'), True),
 }
 # The sections where a configuration has none.
 SECTIONS = dict.fromkeys(('qwen3_5_text', 'qwen3_5_moe_text'), (11, 11, 10))

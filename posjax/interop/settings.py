@@ -110,7 +110,7 @@ def layer(
     )
   made_of, value_dim = family.latent(fields, index), None
   if made_of is not None:
-    head_dim, value_dim = latent.widths(fields)
+    _, value_dim = latent.widths(fields)
   scheme = Scheme()
   if part != 'cross' and not family.embedded:
     turning = fields if made_of is None else latent.of_whole_heads(fields)
@@ -190,6 +190,8 @@ def _sizes(fields: Fields, family: Family, index: int) -> tuple[int, int, int, i
     )
   kv_heads = family.kv_heads(fields, index) or fields.size('num_key_value_heads') or heads
   head_dim = fields.size('head_dim', 'd_kv', 'd_head')
+  if family.latent(fields, index) is not None:  # whose heads have widths of their own
+    head_dim, _ = latent.widths(fields)
   if head_dim is None:
     if width % heads:
       raise ValueError(
