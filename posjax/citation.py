@@ -10,7 +10,7 @@ import inspect
 from collections.abc import Iterator
 
 from posjax.arguments import shown
-from posjax.expression import COLON, _members, _parsed, get
+from posjax.expression import COLON, get, members_of, parsed
 from posjax.scheme import Scheme
 
 
@@ -57,7 +57,7 @@ def _line(scheme: str | Scheme) -> str:
 
 def _papers(line: str) -> Iterator[str]:
   """The papers of the members of a line; after each, those of the schemes among its arguments."""
-  for node in _members(_parsed(line.strip())):
+  for node in members_of(parsed(line.strip())):
     call = node if isinstance(node, ast.Call) else ast.Call(func=node, args=[], keywords=[])
     path, own, function = ast.unparse(call.func).replace(COLON, ':').partition(':')
     module = importlib.import_module(path if own else f'posjax.schemes.{path}')

@@ -67,7 +67,7 @@ def get(expression: str) -> Scheme:
 @functools.cache
 def _read(expression: str) -> Scheme:
   try:
-    nodes = _members(_parsed(expression.strip()))
+    nodes = members_of(parsed(expression.strip()))
     return _shared(chain(*(_member(node, expression) for node in nodes)))
   except (RecursionError, MemoryError):
     raise ValueError(
@@ -81,7 +81,12 @@ def _shared(scheme: Scheme) -> Scheme:
   return scheme if scheme.line is None else _SHARED.setdefault(scheme.line, scheme)
 
 
-def _parsed(line: str) -> ast.expr:
+def parsed(line: str) -> ast.expr:
+  """The syntax tree of a line, in which `COLON` stands for the colon of `module:function`.
+
+  Raises:
+    ValueError: if it is no expression of one line.
+  """
   if not (line.isascii() and line.isprintable()):
     raise ValueError(f'A scheme must be one line of printable ASCII, but got {shown(line)}.')
   try:
@@ -107,7 +112,7 @@ def _with_letters_for_colons(line: str, tokens: list[tokenize.TokenInfo]) -> str
   return ''.join(letters)
 
 
-def _members(node: ast.expr) -> list[ast.expr]:
+def members_of(node: ast.expr) -> list[ast.expr]:
   """The operands of `+`, in their order."""
   waiting, members = [node], []
   while waiting:

@@ -170,5 +170,5 @@ _NO = (None, False, 0)  # values of a switch that is off
 
 
 def off(*names: str) -> tuple[tuple[str, tuple[Any, ...]], ...]:
-  """Switches that must be off, because what they switch on is not read."""
+  """Fields that must be false, since nothing here reads what they turn on."""
   return tuple((name, _NO) for name in names)
