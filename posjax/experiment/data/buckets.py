@@ -3,7 +3,7 @@
 import functools
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -35,103 +35,117 @@ def width_of(length: int, widths: Sequence[int]) -> int:
   return fitting[0] if fitting else widths[-1] << (-(-length // widths[-1]) - 1).bit_length()
 
 
-def batches(
-  lengths: Sequence[int] | np.ndarray,
-  make: Callable[[np.ndarray, int], Batch],
-  *,
-  widths: Sequence[int],
-  rows: Sequence[int],
-  seed: int,
-  shard_index: int = 0,
-  shard_count: int = 1,
-  leave_out_longer: bool = False,
-  names: tuple[str, str] = ('texts', 'tokens'),
-) -> 'grain.IterDataset':
-  """Batches for training, for ever: each is a function of the seed and its number alone.
+def longer(lengths: Sequence[int], width: int) -> int:
+  """How many examples are longer than a row."""
+  return sum(length > width for length in lengths)
 
-  In each epoch the texts are shuffled and those of about equal length put together. Where the
-  widest ones fill no whole number of batches, others join them, and so on down. What is left of
-  the narrowest then fills batches of wider rows, which have fewer of them; texts that fill none of
-  these, fewer than the widest batch has rows, are left out of the epoch, others each time. Batches
-  of all widths are then shuffled. Every shard has rows of the same width at the same time.
 
-  Args:
-    lengths: of each text, none longer than the last width unless these are left out.
-    make: `(indices of texts [B], width) -> batch`.
-    widths: of rows, rising.
-    rows: in a batch of each width, all shards together, not rising; shard_count divides them.
-    seed: 0 or more.
-    shard_index: this shard, in [0, shard_count).
-    shard_count: number of disjoint shards.
-    leave_out_longer: whether texts that are longer than the last width are left out. Else they are
-      refused.
-    names: of the texts, and of what their lengths count, for errors.
+class Examples(NamedTuple):
+  """Examples of unequal length, and how they become batches.
 
-  Returns:
-    Batches as `make` makes them.
-
-  Raises:
-    ValueError: if fewer texts fit than the smallest batch has rows, a text is longer than the last
-      width though none should be, or a number is out of range.
+  Attributes:
+    lengths: of each example.
+    make: `make(indices, width, rows)` makes the batch of the examples with these indices, none
+      longer than the width, and fills it up to that many rows.
+    rows: `rows(width, widths, batch_size)` is how many rows a batch of one of these widths has, all
+      shards together; it does not rise with the width. By default `batch_size`.
+    leave_out_longer: whether examples that are longer than the last width are left out of training.
+      Else they are refused.
+    names: of the examples, and of what their lengths count, for errors.
   """
-  import grain
 
-  widths, smallest = check_widths(widths), rows[-1]
-  lengths = np.asarray(lengths, int)
-  (fitting,) = np.nonzero(lengths <= widths[-1])
-  if smallest < 1:
-    raise ValueError(f'A batch of {smallest} needs at least one row.')
-  if len(fitting) < len(lengths) and not leave_out_longer:
-    raise ValueError(f'Rows of {widths[-1]} cannot hold a text of {lengths.max()}.')
-  if len(fitting) < smallest:
-    raise ValueError(
-      f'A batch of {smallest} needs as many {names[0]} of at most {widths[-1]} {names[1]}, but '
-      f'{len(fitting)} of {len(lengths)} are.'
+  lengths: Sequence[int]
+  make: Callable[[Sequence[int] | np.ndarray, int, int], Batch]
+  rows: Callable[[int, Sequence[int], int], int] = lambda width, widths, batch_size: batch_size
+  leave_out_longer: bool = False
+  names: tuple[str, str] = ('texts', 'tokens')
+
+  def batches(
+    self,
+    *,
+    widths: Sequence[int],
+    batch_size: int,
+    seed: int,
+    shard_index: int = 0,
+    shard_count: int = 1,
+  ) -> 'grain.IterDataset':
+    """Batches for training, for ever: each is a function of the seed and its number alone.
+
+    In each epoch the examples are shuffled and those of about equal length put together. Where the
+    widest ones fill no whole number of batches, others join them, and so on down. What is left of
+    the narrowest then fills batches of wider rows, which have fewer of them; examples that fill
+    none of these, fewer than the widest batch has rows, are left out of the epoch, others each
+    time. Batches of all widths are then shuffled. Every shard has rows of the same width at the
+    same time.
+
+    Args:
+      widths: of rows, rising.
+      batch_size: rows of the last width per batch, all shards together; shard_count divides the
+        rows of every width.
+      seed: 0 or more.
+      shard_index: this shard, in [0, shard_count).
+      shard_count: number of disjoint shards.
+
+    Returns:
+      Batches as `make` makes them.
+
+    Raises:
+      ValueError: if fewer examples fit than the smallest batch has rows, one is longer than the
+        last width though none should be, or a number is out of range.
+    """
+    import grain
+
+    widths = check_widths(widths)
+    rows = [self.rows(width, widths, batch_size) for width in widths]
+    lengths = np.asarray(self.lengths, int)
+    (fitting,) = np.nonzero(lengths <= widths[-1])
+    if rows[-1] < 1:
+      raise ValueError(f'A batch of {rows[-1]} needs at least one row.')
+    if len(fitting) < len(lengths) and not self.leave_out_longer:
+      raise ValueError(f'Rows of {widths[-1]} cannot hold a text of {lengths.max()}.')
+    if len(fitting) < rows[-1]:
+      raise ValueError(
+        f'A batch of {rows[-1]} needs as many {self.names[0]} of at most {widths[-1]} '
+        f'{self.names[1]}, but {len(fitting)} of {len(lengths)} are.'
+      )
+    if not 0 <= shard_index < shard_count or any(each % shard_count for each in rows):
+      raise ValueError(
+        f'Shards must divide {rows[-1]} rows, but got shard {shard_index} of {shard_count}.'
+      )
+    bucket = np.searchsorted(widths, lengths[fitting])
+    plan = functools.lru_cache(maxsize=2)(
+      lambda epoch: epoch_plan(np.random.default_rng((seed, epoch)), bucket, rows)
     )
-  if not 0 <= shard_index < shard_count or any(each % shard_count for each in rows):
-    raise ValueError(
-      f'Shards must divide {smallest} rows, but got shard {shard_index} of {shard_count}.'
-    )
-  bucket = np.searchsorted(widths, lengths[fitting])
-  plan = functools.lru_cache(maxsize=2)(
-    lambda epoch: epoch_plan(np.random.default_rng((seed, epoch)), bucket, rows)
-  )
-  each = len(plan(0))  # of every epoch: it depends on how many texts each width has, and on no draw
+    each = len(plan(0))  # of every epoch: it depends on how many each width has, and on no draw
 
-  def one(index):
-    indices, at = plan(index // each)[index % each]
-    return make(fitting[indices[shard_index::shard_count]], widths[at])
+    def one(index):
+      indices, at = plan(index // each)[index % each]
+      here = fitting[indices[shard_index::shard_count]]
+      return self.make(here, widths[at], len(here))
 
-  in_turn = grain.ReadOptions(num_threads=0, prefetch_buffer_size=0)
-  return grain.MapDataset.range(sys.maxsize).map(one).to_iter_dataset(in_turn)
+    in_turn = grain.ReadOptions(num_threads=0, prefetch_buffer_size=0)
+    return grain.MapDataset.range(sys.maxsize).map(one).to_iter_dataset(in_turn)
 
+  def in_order(self, *, widths: Sequence[int], batch_size: int) -> list[Batch]:
+    """Batches for evaluation: every example once and whole, the narrowest rows first.
 
-def in_order(
-  lengths: Sequence[int],
-  make: Callable[[Sequence[int], int], Batch],
-  *,
-  widths: Sequence[int],
-  rows: Callable[[int], int],
-) -> list[Batch]:
-  """Batches for evaluation: every text once and whole, the narrowest rows first.
+    An example that is longer than the last width has a row as wide as `width_of` says. `make` fills
+    up the last batch of each width.
 
-  A text that is longer than the last width has a row as wide as `width_of` says.
-
-  Args:
-    lengths: of each text.
-    make: `(indices of texts, width) -> batch`; it fills up a batch that has too few.
-    widths: of rows, rising.
-    rows: `(width) ->` how many texts a batch of that width holds, at most.
-  """
-  widths = check_widths(widths)
-  by_width: dict[int, list[int]] = {}
-  for index, length in enumerate(lengths):
-    by_width.setdefault(width_of(length, widths), []).append(index)
-  return [
-    make(indices[at : at + rows(width)], width)
-    for width, indices in sorted(by_width.items())
-    for at in range(0, len(indices), rows(width))
-  ]
+    Args:
+      widths: of rows, rising.
+      batch_size: rows of the last width per batch.
+    """
+    widths = check_widths(widths)
+    by_width: dict[int, list[int]] = {}
+    for index, length in enumerate(self.lengths):
+      by_width.setdefault(width_of(length, widths), []).append(index)
+    made = []
+    for width, indices in sorted(by_width.items()):
+      rows = self.rows(width, widths, batch_size)
+      starts = range(0, len(indices), rows)
+      made += [self.make(indices[at : at + rows], width, rows) for at in starts]
+    return made
 
 
 def epoch_plan(

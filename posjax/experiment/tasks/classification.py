@@ -93,6 +93,9 @@ def task(
   sizes = {'widths': widths, 'batch_size': batch_size}
   chosen = np.random.default_rng(0).permutation(len(train))[: len(held_out)]
   again = [train[i] for i in chosen]
+  judge = lambda name, texts, **changes: evaluation(
+    name, lambda: bucketed.examples(texts).in_order(**sizes), **changes
+  )
   first = read.held_out[0]
   shown = ' '.join(split[1][0][: widths[-1]])
   return Task(
@@ -100,14 +103,14 @@ def task(
     model=lambda rngs: Classifier(
       len(vocabulary.names), len(read.labels), scheme, vectors=table, rngs=rngs, **model
     ),
-    train_batches=lambda index, count: bucketed.batches(
-      train, seed=seed, shard_index=index, shard_count=count, **sizes
+    train_batches=lambda index, count: bucketed.examples(train).batches(
+      seed=seed, shard_index=index, shard_count=count, **sizes
     ),
     loss=mean_label_loss,
     unit=Unit('nats per text'),
     evaluations=(
-      evaluation('held out', lambda: bucketed.in_order(held_out, **sizes), during=True),
-      evaluation('training texts', lambda: bucketed.in_order(again, **sizes), role='training rows'),
+      judge('held out', held_out, during=True),
+      judge('training texts', again, role='training rows'),
     ),
     ask=Ask(functools.partial(answer, coder), (Example(shown, first.label),)),
   )

@@ -21,7 +21,7 @@ from posjax.experiment import bracket_metrics, metrics, tree_drawing
 from posjax.experiment.checks import Count, Section, Seed
 from posjax.experiment.data import trees
 from posjax.experiment.data.buckets import check_widths, width_of
-from posjax.experiment.data.sentences import batches, in_order
+from posjax.experiment.data.sentences import examples
 from posjax.experiment.data.trees.baseline import right_branching
 from posjax.experiment.data.trees.batches import Coded
 from posjax.experiment.data.trees.batches import batch as make_batch
@@ -122,8 +122,8 @@ def task(
       'baseline': _baseline(read),
     },
     model=make,
-    train_batches=lambda index, count: batches(
-      train, make_batch, seed=seed, shard_index=index, shard_count=count, **sizes
+    train_batches=lambda index, count: examples(train, make_batch).batches(
+      seed=seed, shard_index=index, shard_count=count, **sizes
     ),
     loss=functools.partial(mean_loss, measure),
     unit=Unit(unit),
@@ -285,9 +285,8 @@ def _evaluation(
     'exact': bracket_metrics.exact(say, references),
     'loss': metrics.mean_loss(unit),
   }
-  judged = Evaluation(
-    name, lambda: in_order(coded, make_batch, **sizes), predicted, measured, _words
-  )
+  batches = lambda: examples(coded, make_batch).in_order(**sizes)
+  judged = Evaluation(name, batches, predicted, measured, _words)
   return judged._replace(**changes)
 
 

@@ -24,7 +24,7 @@ from posjax.experiment.data.buckets import check_widths
 from posjax.experiment.data.fingerprint import fingerprint
 from posjax.experiment.data.pairs import Pair, Pairs
 from posjax.experiment.data.pairs import ngrams as character_ngrams
-from posjax.experiment.data.pairs.batches import NAMES, Coded, batches, in_order
+from posjax.experiment.data.pairs.batches import NAMES, Coded, examples
 from posjax.experiment.data.pairs.batches import batch as make_batch
 from posjax.experiment.losses import Losses, cross_entropy
 from posjax.experiment.models import encoders
@@ -115,6 +115,9 @@ def task(
   table, found, given = word_vectors.initial(vectors, vocabulary.ids, chosen['word_width'], seed)
   sizes = {'widths': widths, 'batch_size': batch_size}
   again = [train[i] for i in np.random.default_rng(0).permutation(len(train))[: len(held_out)]]
+  judge = lambda name, coded, **changes: evaluation(
+    name, lambda: examples(coded, spelled).in_order(**sizes), **changes
+  )
   return Task(
     facts={
       'data': data,
@@ -131,14 +134,14 @@ def task(
       rngs=rngs,
       **chosen,
     ),
-    train_batches=lambda index, count: batches(
-      train, spelled, seed=seed, shard_index=index, shard_count=count, **sizes
+    train_batches=lambda index, count: examples(train, spelled).batches(
+      seed=seed, shard_index=index, shard_count=count, **sizes
     ),
     loss=mean_label_loss,
     unit=Unit('nats per pair'),
     evaluations=(
-      evaluation('held out', lambda: in_order(held_out, spelled, **sizes), during=True),
-      evaluation('training pairs', lambda: in_order(again, spelled, **sizes), role='training rows'),
+      judge('held out', held_out, during=True),
+      judge('training pairs', again, role='training rows'),
     ),
     ask=Ask(functools.partial(answer, coder), (_example(shortened[1][0], read.held_out[0]),)),
   )

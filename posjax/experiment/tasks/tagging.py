@@ -29,7 +29,7 @@ from posjax.experiment.data.columns.coded_facts import facts
 from posjax.experiment.data.columns.tags import spans
 from posjax.experiment.data.columns.vocabulary import Vocabulary, learn
 from posjax.experiment.data.fingerprint import fingerprint
-from posjax.experiment.data.sentences import batches, in_order
+from posjax.experiment.data.sentences import examples
 from posjax.experiment.models.sentences import Sentences, sentences_of
 from posjax.experiment.models.tagger import Sizes, Tagger, tagger_keys
 from posjax.experiment.tasks import Answer, Arrays, Ask, Batch, Evaluation, Example, Task, Unit
@@ -105,8 +105,8 @@ def task(
       **_facts_of_vectors(initial.values(), read.sha256),
     },
     model=lambda rngs: Tagger(_sizes(spelled), spelled.tags, scheme, **tables, rngs=rngs, **model),
-    train_batches=lambda index, count: batches(
-      train, make_batch, seed=seed, shard_index=index, shard_count=count, **sizes
+    train_batches=lambda index, count: examples(train, make_batch).batches(
+      seed=seed, shard_index=index, shard_count=count, **sizes
     ),
     loss=mean_nll,
     unit=Unit('nats per sentence'),
@@ -244,7 +244,8 @@ def _evaluation(
     'accuracy': metrics.share(_right_tags, '% of tags right'),
     'loss': metrics.mean_loss('nats per sentence'),
   }
-  judged = Evaluation(name, lambda: in_order(coded, make_batch, **sizes), predict, measured, _words)
+  batches = lambda: examples(coded, make_batch).in_order(**sizes)
+  judged = Evaluation(name, batches, predict, measured, _words)
   return judged._replace(**changes)
 
 

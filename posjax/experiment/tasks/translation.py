@@ -32,9 +32,9 @@ from posjax.experiment.checks import (
   keys_of,
 )
 from posjax.experiment.data import parallel
-from posjax.experiment.data.buckets import check_widths, width_of
+from posjax.experiment.data.buckets import check_widths, longer, width_of
 from posjax.experiment.data.parallel.batches import batch as make_batch
-from posjax.experiment.data.parallel.batches import batches, in_order, longer
+from posjax.experiment.data.parallel.batches import examples, lengths
 from posjax.experiment.data.parallel.facts import facts
 from posjax.experiment.data.parallel.vocabulary import (
   END,
@@ -134,8 +134,8 @@ def task(
       'scores': corpus_metrics.signatures([pair.target for pair in read.held_out]),
     },
     model=lambda rngs: make(spelled.source.size, spelled.target.size, chosen, rngs=rngs, **model),
-    train_batches=lambda index, count: batches(
-      train, seed=seed, shard_index=index, shard_count=count, **sizes
+    train_batches=lambda index, count: examples(train).batches(
+      seed=seed, shard_index=index, shard_count=count, **sizes
     ),
     loss=functools.partial(mean_loss, label_smoothing),
     unit=Unit(f'nats per {spelled.target.unit}'),
@@ -323,7 +323,8 @@ def _evaluation(
     'right': corpus_metrics.equal_sentences(say, references),
     'ended': metrics.share(_ended, '% of sentences ended'),
   }
-  judged = Evaluation(name, lambda: in_order(pairs, **sizes), predict, measured, _sentences)
+  batches = lambda: examples(pairs).in_order(**sizes)
+  judged = Evaluation(name, batches, predict, measured, _sentences)
   return judged._replace(**changes)
 
 
@@ -348,7 +349,7 @@ def _forced(
     'loss': metrics.mean_loss(unit),
     'accuracy': metrics.token_accuracy(),
   }
-  batches = lambda: in_order(pairs, **sizes)
+  batches = lambda: examples(pairs).in_order(**sizes)
   return Evaluation(name, batches, predict, measured, metrics.count_weights, role='other')
 
 
@@ -434,7 +435,7 @@ def _attention(graph: Any, state: Any, source: Side, target: Side) -> Mapping[st
 
 
 def _check_fitting(train: Sequence[Coded], widths: Sequence[int], batch_size: int) -> None:
-  fitting = len(train) - longer(train, widths[-1])
+  fitting = len(train) - longer(lengths(train), widths[-1])
   if fitting < batch_size:
     raise ValueError(
       f'A batch of {batch_size} rows needs as many training pairs of up to {widths[-1]} tokens, '

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from posjax.experiment.data import buckets
+from posjax.experiment.data.buckets import Examples
 
 
 def plan(seed, bucket, rows):
@@ -47,4 +48,4 @@ def test_wide_texts_take_the_widest_of_the_others_along():
 
 def test_a_text_longer_than_the_last_width_is_an_error():
   with pytest.raises(ValueError, match=r'Rows of 4 cannot hold a text of 5\.'):
-    buckets.batches([2, 5], lambda indices, width: {}, widths=(4,), rows=(1,), seed=0)
+    Examples([2, 5], lambda *_: {}).batches(widths=(4,), batch_size=1, seed=0)

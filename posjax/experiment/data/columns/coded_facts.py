@@ -3,9 +3,10 @@
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from posjax.experiment.data.buckets import longer
 from posjax.experiment.data.columns.batches import Coded
 from posjax.experiment.data.columns.vocabulary import CHARACTERS, Vocabulary
-from posjax.experiment.data.sentences import lengths, longer
+from posjax.experiment.data.sentences import lengths
 from posjax.experiment.data.words import UNKNOWN_ID
 
 if TYPE_CHECKING:

@@ -4,15 +4,11 @@ Both sentences of a pair have rows of the same width, that of the longer one.
 """
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from posjax.experiment.data import buckets
-from posjax.experiment.data.buckets import Batch
-
-if TYPE_CHECKING:
-  import grain
+from posjax.experiment.data.buckets import Batch, Examples
 
 NAMES = ('premise', 'hypothesis')
 
@@ -35,64 +31,12 @@ class Coded(NamedTuple):
     return max(map(len, self.words))
 
 
-def batches(
-  pairs: Sequence[Coded],
-  ngrams: np.ndarray,
-  *,
-  widths: Sequence[int],
-  batch_size: int,
-  seed: int,
-  shard_index: int = 0,
-  shard_count: int = 1,
-) -> 'grain.IterDataset':
-  """Batches for training, for ever: each is a function of the seed and its number alone.
-
-  `buckets.batches` says how pairs of about equal length are put together; fewer than `batch_size`
-  of the narrowest are left out of an epoch, others each time.
-
-  Args:
-    pairs: none longer than the last width.
-    ngrams: the n-grams of each spelled word, as for `batch`.
-    widths: of rows, rising.
-    batch_size: rows per batch, all shards together; shard_count divides it.
-    seed: 0 or more.
-    shard_index: this shard, in [0, shard_count).
-    shard_count: number of disjoint shards.
-
-  Returns:
-    Batches as of `batch`, `batch_size / shard_count` rows each.
-
-  Raises:
-    ValueError: if there are fewer pairs than rows in a batch, or a number is out of range.
-  """
-  return buckets.batches(
+def examples(pairs: Sequence[Coded], ngrams: np.ndarray) -> Examples:
+  """Pairs of sentences as batches of `batch`; none is left out."""
+  return Examples(
     [pair.length() for pair in pairs],
-    lambda indices, width: batch([pairs[index] for index in indices], ngrams, width),
-    widths=widths,
-    rows=[batch_size] * len(widths),
-    seed=seed,
-    shard_index=shard_index,
-    shard_count=shard_count,
+    lambda indices, width, rows: batch([pairs[index] for index in indices], ngrams, width, rows),
   )
-
-
-def in_order(
-  pairs: Sequence[Coded], ngrams: np.ndarray, *, widths: Sequence[int], batch_size: int
-) -> list[Batch]:
-  """Batches for evaluation: every pair once, the shortest first; rows of zeros fill the last ones.
-
-  Args:
-    pairs: as of `batches`.
-    ngrams: as of `batches`.
-    widths: of rows, rising.
-    batch_size: rows per batch.
-  """
-
-  def make(here: Sequence[int], width: int) -> Batch:
-    return batch([pairs[index] for index in here], ngrams, width, batch_size)
-
-  lengths = [pair.length() for pair in pairs]
-  return buckets.in_order(lengths, make, widths=widths, rows=lambda width: batch_size)
 
 
 def batch(pairs: Sequence[Coded], ngrams: np.ndarray, width: int, rows: int | None = None) -> Batch:

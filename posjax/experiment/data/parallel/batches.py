@@ -6,81 +6,32 @@ widest rows are `batch_size` in a batch; rows of which two fit into one of those
 """
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
 
-from posjax.experiment.data import buckets
-from posjax.experiment.data.buckets import Batch, check_widths
+from posjax.experiment.data.buckets import Batch, Examples
 from posjax.experiment.data.parallel.vocabulary import END, START, Coded
 
-if TYPE_CHECKING:
-  import grain
 
+def examples(pairs: Sequence[Coded]) -> Examples:
+  """Pairs as batches of `batch`, of as many rows as `rows_of` says.
 
-def batches(
-  pairs: Sequence[Coded],
-  *,
-  widths: Sequence[int],
-  batch_size: int,
-  seed: int,
-  shard_index: int = 0,
-  shard_count: int = 1,
-) -> 'grain.IterDataset':
-  """Batches for training, for ever: each is a function of the seed and its number alone.
-
-  Pairs longer than the last width are left out (`longer` counts them), and else fewer than
-  `batch_size` in an epoch, others each time; `buckets.batches` says how pairs are put together.
-
-  Args:
-    pairs: to learn from.
-    widths: of rows, rising.
-    batch_size: rows of the last width per batch, all shards together; shard_count divides it.
-    seed: 0 or more.
-    shard_index: this shard, in [0, shard_count).
-    shard_count: number of disjoint shards.
-
-  Returns:
-    Batches as of `batch`, with as many rows as `rows_of` says; `row` is the index in `pairs`.
-
-  Raises:
-    ValueError: if fewer pairs fit than a batch has rows, or a number is out of range.
+  In training, pairs that are longer than the widest row are left out.
   """
-  return buckets.batches(
-    [pair.length() for pair in pairs],
-    lambda rows, width: batch([pairs[row] for row in rows], width, indices=rows),
-    widths=widths,
-    rows=[rows_of(width, widths, batch_size) for width in check_widths(widths)],
-    seed=seed,
-    shard_index=shard_index,
-    shard_count=shard_count,
+  return Examples(
+    lengths(pairs),
+    lambda indices, width, rows: batch(
+      [pairs[index] for index in indices], width, rows=rows, indices=indices
+    ),
+    rows=rows_of,
     leave_out_longer=True,
     names=('pairs', 'tokens'),
   )
 
 
-def in_order(pairs: Sequence[Coded], *, widths: Sequence[int], batch_size: int) -> list[Batch]:
-  """Batches for evaluation: every pair once and whole, the shortest first.
-
-  A pair that is longer than the last width has a row as wide as `width_of` says. Rows of zeros fill
-  the last batch of each width.
-
-  Args:
-    pairs: none is left out.
-    widths: of rows, rising.
-    batch_size: rows of the last width per batch.
-  """
-  rows = lambda width: rows_of(width, widths, batch_size)
-
-  def make(here: Sequence[int], width: int) -> Batch:
-    return batch([pairs[index] for index in here], width, rows=rows(width), indices=here)
-
-  return buckets.in_order([pair.length() for pair in pairs], make, widths=widths, rows=rows)
-
-
-def longer(pairs: Sequence[Coded], width: int) -> int:
-  """How many pairs are longer than a row."""
-  return sum(pair.length() > width for pair in pairs)
+def lengths(pairs: Sequence[Coded]) -> list[int]:
+  """The lengths of pairs, in tokens of the longer side with its mark."""
+  return [pair.length() for pair in pairs]
 
 
 def rows_of(width: int, widths: Sequence[int], batch_size: int) -> int:

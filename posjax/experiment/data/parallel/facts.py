@@ -4,8 +4,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from posjax.experiment.data.buckets import longer
 from posjax.experiment.data.parallel import Pair, Parallel
-from posjax.experiment.data.parallel.batches import longer
+from posjax.experiment.data.parallel.batches import lengths
 from posjax.experiment.data.parallel.vocabulary import MARKS, Coded, Language, Vocabulary
 
 
@@ -26,9 +27,9 @@ def facts(
     widths: of rows, rising.
   """
   too_long = f'more than {widths[-1]} tokens'
-  left_out = {**parallel.left_out, too_long: longer(train, widths[-1])}
+  left_out = {**parallel.left_out, too_long: longer(lengths(train), widths[-1])}
   sides = {parallel.source: 'source', parallel.target: 'target'}
-  wider = longer(held_out, widths[-1])
+  wider = longer(lengths(held_out), widths[-1])
   return {
     'data': f'{parallel.name}, {parallel.source} to {parallel.target}',
     'pairs': f'{len(train):,} to learn from, {len(held_out):,} held out ({parallel.cut})',

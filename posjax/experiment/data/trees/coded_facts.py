@@ -3,7 +3,8 @@
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from posjax.experiment.data.sentences import lengths, longer
+from posjax.experiment.data.buckets import longer
+from posjax.experiment.data.sentences import lengths
 from posjax.experiment.data.trees.batches import Coded
 from posjax.experiment.data.trees.spans import Sentence
 from posjax.experiment.data.trees.vocabulary import Vocabulary

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from posjax.experiment.data import buckets
 from posjax.experiment.data import sentences as rows_of
 from posjax.experiment.data.columns.batches import Coded
 from posjax.experiment.data.columns.batches import batch as make_batch
@@ -40,7 +41,7 @@ def test_a_row_is_a_sentence_at_the_left_and_zeros():
 
 def test_evaluation_has_every_sentence_once_and_whole_also_one_that_is_wider():
   many = sentences()
-  made = rows_of.in_order(many, make_batch, widths=(4, 6), batch_size=2)
+  made = rows_of.examples(many, make_batch).in_order(widths=(4, 6), batch_size=2)
   rows = [row for batch in made for row in batch['row'].tolist() if row >= 0]
   assert sorted(rows) == list(range(len(many)))
   assert {batch['inputs'].shape for batch in made} == {(2, 4), (2, 6), (2, 12)}
@@ -49,9 +50,11 @@ def test_evaluation_has_every_sentence_once_and_whole_also_one_that_is_wider():
 
 def test_training_leaves_longer_sentences_out_and_shards_share_the_rows():
   many, options = sentences(), {'widths': (4, 8), 'batch_size': 2, 'seed': 1}
-  assert rows_of.longer(rows_of.lengths(many), 8) == 1
-  whole = iter(rows_of.batches(many, make_batch, **options))
-  part = lambda i: rows_of.batches(many, make_batch, **options, shard_index=i, shard_count=2)
+  assert buckets.longer(rows_of.lengths(many), 8) == 1
+  whole = iter(rows_of.examples(many, make_batch).batches(**options))
+  part = lambda i: rows_of.examples(many, make_batch).batches(
+    **options, shard_index=i, shard_count=2
+  )
   parts = [iter(part(i)) for i in range(2)]
   seen = set()
   for _ in range(12):
@@ -63,4 +66,4 @@ def test_training_leaves_longer_sentences_out_and_shards_share_the_rows():
       seen.add(row)
   assert seen == set(range(len(many))) - {LENGTHS.index(9)}
   with pytest.raises(ValueError, match='as many sentences of at most 8 words, but 11 of 12 are'):
-    rows_of.batches(many, make_batch, **{**options, 'batch_size': 12})
+    rows_of.examples(many, make_batch).batches(**{**options, 'batch_size': 12})

@@ -6,8 +6,7 @@ import itertools
 import numpy as np
 import pytest
 
-from posjax.experiment.data.labelled import bucketed
-from posjax.experiment.data.labelled.bucketed import Text
+from posjax.experiment.data.labelled.bucketed import Text, examples
 
 WIDTHS = (2, 4, 8)
 
@@ -21,7 +20,8 @@ LENGTHS = [1, 2] * 9 + [3, 4] * 4 + [8]
 
 
 def taken(many, count, **shard):
-  made = bucketed.batches(many, **{'widths': WIDTHS, 'batch_size': 4, 'seed': 5, **shard})
+  settings = {'widths': WIDTHS, 'batch_size': 4, 'seed': 5, **shard}
+  made = examples(many).batches(**settings)
   return list(itertools.islice(iter(made), count))
 
 
@@ -53,7 +53,7 @@ def test_whole_batches_need_nobody_else():
 
 
 def test_a_batch_is_its_texts_and_zeros():
-  (batch,) = bucketed.in_order([Text(np.int32([7, 8, 9]), 2)], widths=(4,), batch_size=2)
+  (batch,) = examples([Text(np.int32([7, 8, 9]), 2)]).in_order(widths=(4,), batch_size=2)
   expected = {
     'inputs': [[7, 8, 9, 0], [0] * 4],
     'positions': [[0, 1, 2, 0], [0] * 4],
@@ -68,7 +68,7 @@ def test_a_batch_is_its_texts_and_zeros():
 
 
 def test_evaluation_has_every_text_once_in_its_own_width():
-  made = bucketed.in_order(texts(LENGTHS), widths=WIDTHS, batch_size=4)
+  made = examples(texts(LENGTHS)).in_order(widths=WIDTHS, batch_size=4)
   seen = [
     n
     for batch in made
@@ -98,12 +98,12 @@ def test_shards_are_the_rows_of_the_whole_at_the_same_width():
 
 
 def test_a_place_that_was_saved_is_found_again():
-  stream = iter(bucketed.batches(texts(LENGTHS), widths=WIDTHS, batch_size=4, seed=5))
+  stream = iter(examples(texts(LENGTHS)).batches(widths=WIDTHS, batch_size=4, seed=5))
   for _ in range(9):  # into the second epoch
     next(stream)
   place = stream.get_state()
   following = [numbers(next(stream)) for _ in range(5)]
-  new = iter(bucketed.batches(texts(LENGTHS), widths=WIDTHS, batch_size=4, seed=5))
+  new = iter(examples(texts(LENGTHS)).batches(widths=WIDTHS, batch_size=4, seed=5))
   new.set_state(place)
   assert [numbers(next(new)) for _ in range(5)] == following
 

@@ -6,7 +6,7 @@ import itertools
 import numpy as np
 import pytest
 
-from posjax.experiment.data.buckets import width_of
+from posjax.experiment.data.buckets import longer, width_of
 from posjax.experiment.data.parallel import batches
 from posjax.experiment.data.parallel.vocabulary import Coded
 
@@ -25,7 +25,8 @@ def pairs(lengths=LENGTHS):
 
 def stream(many=None, **changes):
   many = pairs() if many is None else many
-  return iter(batches.batches(many, **{'widths': WIDTHS, 'batch_size': 2, 'seed': 5, **changes}))
+  settings = {'widths': WIDTHS, 'batch_size': 2, 'seed': 5, **changes}
+  return iter(batches.examples(many).batches(**settings))
 
 
 def taken(count, many=None, **changes):
@@ -74,7 +75,7 @@ def test_every_row_is_the_pair_that_it_names_in_the_narrowest_width_or_one_that_
 
 def test_an_epoch_has_every_pair_once_but_those_that_are_too_long_and_fewer_than_a_batch():
   many = pairs()
-  assert batches.longer(many, WIDTHS[-1]) == 1
+  assert longer(batches.lengths(many), WIDTHS[-1]) == 1
   made = epoch_of(many)
   rows = collections.Counter(row for batch in made for row in batch['row'].tolist())
   assert set(rows.values()) == {1}
@@ -116,7 +117,7 @@ def test_a_place_that_was_saved_is_found_again():
 
 def test_evaluation_has_every_pair_once_and_whole():
   many = pairs([*LENGTHS, (0, 0), (1999, 3), (3, 40)])
-  made = batches.in_order(many, widths=WIDTHS, batch_size=2)
+  made = batches.examples(many).in_order(widths=WIDTHS, batch_size=2)
   rows = [row for batch in made for row in batch['row'].tolist() if row >= 0]
   assert sorted(rows) == list(range(len(many)))
   shapes = collections.Counter(batch['source'].shape for batch in made)

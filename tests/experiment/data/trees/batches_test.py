@@ -48,10 +48,11 @@ def test_a_row_is_a_sentence_at_the_left_its_chart_in_the_corner_and_zeros():
 def test_evaluation_has_every_sentence_once_and_training_leaves_long_ones_out():
   coded = vocabulary().encode_all(TRAIN)
   lengths = sentences.lengths(coded)
-  made = sentences.in_order(coded, batches.batch, widths=(6, 9), batch_size=16)
+  examples = sentences.examples(coded, batches.batch)
+  made = examples.in_order(widths=(6, 9), batch_size=16)
   assert sorted(row for batch in made for row in batch['row'] if row >= 0) == [*range(60)]
   assert {batch['gold'].shape[1:] for batch in made} == {(6, 6), (9, 9), (18, 18), (36, 36)}
-  training = iter(sentences.batches(coded, batches.batch, widths=(6, 9), batch_size=4, seed=1))
+  training = iter(examples.batches(widths=(6, 9), batch_size=4, seed=1))
   for _ in range(20):
     batch = next(training)
     assert batch['tokens'].tolist() == [lengths[row] for row in batch['row']]
