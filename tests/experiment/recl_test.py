@@ -45,13 +45,19 @@ def run(workdir, data, **changes):
 
 @pytest.fixture(scope='module')
 def folder(tmp_path_factory):
-  """Random letters, and the folders of two models of them."""
+  """Random letters, and the folder of a model of them."""
   folder = tmp_path_factory.mktemp('recl')
   letters = np.random.default_rng(0).integers(97, 122, 1200, dtype=np.uint8)
   (folder / 'train.txt').write_bytes(bytes(letters[:400]))
   (folder / 'valid.txt').write_bytes(bytes(letters[400:]))
-  for scheme in ('rope', 'transformer_xl'):
-    run(folder / scheme, f'file:{folder}', scheme=scheme)
+  run(folder / 'rope', f'file:{folder}', scheme='rope')
+  return folder
+
+
+@pytest.fixture(scope='module')
+def two(folder):
+  """The same with the folder of a second model."""
+  run(folder / 'transformer_xl', f'file:{folder}', scheme='transformer_xl')
   return folder
 
 
@@ -71,10 +77,10 @@ def test_token_losses_are_those_whose_mean_is_the_score(folder):
 
 
 @pytest.mark.slow
-def test_the_command_shows_a_line_for_each_model(folder):
+def test_the_command_shows_a_line_for_each_model(two):
   command = [sys.executable, '-m', 'posjax.experiment.recl', 'rope', 'transformer_xl']
   command += ['--lengths=2,8']
-  done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+  done = subprocess.run(command, cwd=two, capture_output=True, text=True, check=False)
   assert done.returncode == 0, done.stderr
   lines = [line for line in done.stdout.splitlines() if 'rope' in line or 'transformer_xl' in line]
   assert len(lines) == 2
@@ -85,8 +91,8 @@ def test_the_command_shows_a_line_for_each_model(folder):
 
 
 @pytest.mark.slow
-def test_lengths_are_those_of_the_first_config_where_none_are_asked_for(folder):
-  found = recl.lengths_of([str(folder / 'rope'), str(folder / 'transformer_xl')])
+def test_lengths_are_those_of_the_first_config_where_none_are_asked_for(two):
+  found = recl.lengths_of([str(two / 'rope'), str(two / 'transformer_xl')])
   assert list(found) == [0.1, 0.5, 1.0]
   assert {length for each in found.values() for length in each.values()} <= set(LENGTHS)
 
