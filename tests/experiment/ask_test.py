@@ -86,6 +86,7 @@ def command(*arguments, entered=''):
   return done.stdout if done.returncode == 0 else done.stderr
 
 
+@pytest.mark.slow
 def test_a_second_process_says_what_the_model_in_this_one_says(spoken):
   here = said(spoken, 'the new bar', seed=3, length=4)
   assert command(f'--workdir={spoken}', '--seed=3', '--length=4', 'the new bar') == here + '\n'

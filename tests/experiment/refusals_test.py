@@ -122,7 +122,7 @@ def test_a_loss_that_is_no_number_stops_the_run(tmp_path):
 @pytest.mark.parametrize(
   ('flag', 'status', 'message'),
   [
-    ('--config.schme=rope', 2, "The config has no key 'schme'; did you mean 'scheme'?"),
+    slow('--config.schme=rope', 2, "The config has no key 'schme'; did you mean 'scheme'?"),
     slow('--config.steps=many', 2, "--config.steps must be an integer, but got 'many'."),
     slow('--config=configs/nowhere.py', 1, "but got 'configs/nowhere.py'."),
     ('--config.scheme=ropee', 1, "did you mean 'rope'"),

@@ -1,5 +1,6 @@
 """The task of translation: what it reads, scores and says, and that it learns."""
 
+import functools
 import io
 import json
 
@@ -29,6 +30,7 @@ from posjax.experiment.run import train
 from posjax.experiment.search import greedy
 from posjax.experiment.tasks import get_task
 
+slow = functools.partial(pytest.param, marks=pytest.mark.slow)
 PAIRS = [
   ('ein Hund', 'a dog'),
   ('zwei Hunde', 'two dogs'),
@@ -144,7 +146,7 @@ def test_a_sentence_beyond_a_table_has_no_score_and_says_so(folder):
   assert not answer.pictures
 
 
-@pytest.mark.parametrize('tokens', ['words', 'characters', 'bytes'])
+@pytest.mark.parametrize('tokens', ['words', slow('characters'), slow('bytes')])
 def test_it_answers_an_empty_line_unseen_characters_and_2000_words(folder, tokens):
   sizes = {'task.widths': (8, 32), 'task.beams': 1, 'task.extra_length': 1}
   task = made(folder, **{'task.tokens': tokens, **sizes})

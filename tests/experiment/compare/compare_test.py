@@ -1,5 +1,6 @@
 """The command as people run it, with real processes, signals and limits."""
 
+import functools
 import json
 import os
 import signal
@@ -15,6 +16,7 @@ ROOT = Path(__file__).parents[3]
 COMMAND = [sys.executable, '-m', 'posjax.experiment.compare']
 CONFIG = '--config=tests/experiment/small_grid.py'
 GRID = ('--schemes=none,rope', '--seeds=2')
+slow = functools.partial(pytest.param, marks=pytest.mark.slow)
 MACHINE = ('tokens_per_second', 'seconds')  # what differs from run to run
 
 
@@ -193,8 +195,8 @@ def test_a_second_command_in_one_folder_is_refused_and_the_first_is_saved_when_s
 
 WRONG = [
   (['--schemes=none,ropee'], 1, "Unknown scheme 'ropee'; did you mean 'rope'"),
-  (['--schemes=none', '--axes=model.num_layer=1,2'], 1, "did you mean 'model.num_layers'"),
-  (['--schemes=none', '--config.stepz=1'], 2, "'stepz'; did you mean 'steps'?"),
+  slow(['--schemes=none', '--axes=model.num_layer=1,2'], 1, "did you mean 'model.num_layers'"),
+  slow(['--schemes=none', '--config.stepz=1'], 2, "'stepz'; did you mean 'steps'?"),
 ]
 
 
