@@ -5,8 +5,9 @@
 40,000 steps of 64 questions, AdamW at 3e-5 with a weight decay of 0.05, as in McGill-NLP's
 configs/trainer/base_model.jsonnet; 12 layers of width 768 (85 M parameters here; the paper says
 107 M), 6 % of warmup, lengths 1 to 20, every length to 40 tested, whole answers counted. For an
-accelerator: not run here. Copying and SCAN go to 20 and 25 there, addition, sorting, summation and
-parity to 8 of 16: `--config.task.longest`, `--config.task.eval_lengths`.
+accelerator: not run here. In the paper copying is trained up to length 20 and SCAN up to 25;
+addition, sorting, summation and parity are trained up to 8 and tested up to 16. Set them with
+`--config.task.longest` and `--config.task.eval_lengths`.
 """
 
 from ml_collections import ConfigDict

@@ -2,14 +2,16 @@
 
   python train.py --config=configs/snli_small.py --config.task.data=file:PATH
 
-PATH is a folder with train.tsv and dev.tsv. The three steps to the published prior, and others:
+PATH is a folder with train.tsv and dev.tsv. This compares the published prior, three versions that
+lead to it step by step, and other priors:
 
   XLA_FLAGS=--xla_cpu_multi_thread_eigen=false python -m posjax.experiment.compare \\
     --config=configs/snli_small.py --config.task.data=file:PATH --seeds=5 \\
     --schemes='none,sinusoidal,gaussian,sinusoidal+gaussian,laplace,power_law,sinusoidal+gaussian(w=3.14159265,b=None,trained=False),sinusoidal+gaussian(w=3.14159265,b=None),sinusoidal+gaussian(w=3.14159265)'
 
-Vectors of characters that stay random: --axes=model.train_characters=True,False. ESIM:
---config.task.architecture=esim --schemes=none.
+To compare with vectors of characters that are not trained, add
+--axes=model.train_characters=True,False. For ESIM, add --config.task.architecture=esim
+--schemes=none.
 """
 
 from ml_collections import ConfigDict

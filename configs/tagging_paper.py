@@ -3,10 +3,11 @@
   python train.py --config=configs/tagging_paper.py --config.task.data=file:PATH \\
     --config.task.vectors=glove.6B.100d.txt
 
-Those of the authors' code (fastNLP/TENER): 14 heads of 128, 2 layers, letters by a convolution,
-SGD with momentum, batches of 16, 100 epochs, a warmup of 1 % and a linear decay to 0, gradients cut
-to 5. OntoNotes in English: 8 heads of 96, letters by a Transformer, a learning rate of 7e-4. The
-checkpoint that is best on the held-out data is the one that is scored, as theirs. Not run here.
+The sizes are those of the authors' code (fastNLP/TENER): 14 heads of 128, 2 layers, letters by a
+convolution, SGD with momentum, batches of 16, 100 epochs, a warmup of 1 % and a linear decay to 0,
+gradients cut to 5. For OntoNotes in English they have 8 heads of 96, letters by a Transformer, and
+a learning rate of 7e-4. The checkpoint that is best on the held-out data is the one that is scored,
+as theirs is. This was not run here.
 """
 
 from ml_collections import ConfigDict

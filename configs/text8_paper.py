@@ -3,10 +3,11 @@
   python train.py --config=configs/text8_paper.py --config.task.data=text8:PATH
 
 PATH is the whole file of 100 million characters, of which 90 million are trained on and 5 million
-held out. The 12 layers of their base model for enwik8 and text8 (38 M parameters here), 400,000
-steps of 22 rows of 512 characters, Adam at 2.5e-4 to 0 on a cosine; every row on its own, without
-the memory of earlier ones that the paper adds. For an accelerator: not run here. The paper has 1.08
-bits per character of the test for 24 layers of width 1024 (table 3).
+held out. The model has the 12 layers of their base model for enwik8 and text8 (38 M parameters
+here). It takes 400,000 steps of 22 rows of 512 characters, by Adam at 2.5e-4 to 0 on a cosine;
+every row stands on its own, without the memory of earlier ones that the paper adds. This needs an
+accelerator, and was not run here. The paper has 1.08 bits per character of the test for 24 layers
+of width 1024 (table 3).
 """
 
 from ml_collections import ConfigDict

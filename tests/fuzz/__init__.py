@@ -1,6 +1,6 @@
 """A fuzzer: thousands of calls, configs, commands, files and checkpoints, most of them wrong.
 
-  python -m tests.fuzz                      # all of it: about half an hour on one core
+  python -m tests.fuzz                      # all of it: about 20 CPU minutes
   python -m tests.fuzz --area files         # one area
   python -m tests.fuzz --only library:123   # one case, with its whole traceback
   python -m tests.fuzz --quick              # the sample that the default run of pytest takes
