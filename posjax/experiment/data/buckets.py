@@ -47,8 +47,9 @@ class Examples(NamedTuple):
     lengths: of each example.
     make: `make(indices, width, rows)` makes the batch of the examples with these indices, none
       longer than the width, and fills it up to that many rows.
-    rows: `rows(width, widths, batch_size)` is how many rows a batch of one of these widths has, all
-      shards together; it does not rise with the width. By default `batch_size`.
+    rows: `rows(width, widths, batch_size)` is how many rows a batch has, all shards together, whose
+      width is one of `widths` or, in evaluation, wider. It does not rise with the width. By default
+      it is `batch_size`.
     leave_out_longer: whether examples that are longer than the last width are left out of training.
       Else they are refused.
     names: of the examples, and of what their lengths count, for errors.
