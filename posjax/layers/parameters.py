@@ -116,7 +116,7 @@ def _axes(scheme: Scheme, field: str, dims: Dims) -> dict[str, str]:
 
 
 def names(sharding: Any, letters: str) -> tuple[Any, ...]:
-  """The mesh axes along which an array is cut, one for each letter; None unless it is M, H or D."""
+  """The name of the axis by which each axis of an array is cut; None for letters beside MHD."""
   by_letter: dict[str, Any] = dict(zip('MHD', sharding, strict=True))
   return tuple(by_letter.get(letter) for letter in letters)
 

@@ -70,7 +70,7 @@ class Examples(NamedTuple):
     shard_index: int = 0,
     shard_count: int = 1,
   ) -> 'grain.IterDataset':
-    """Batches for training, for ever: each is a function of the seed and its number alone.
+    """Batches for training, without end: each is a function of the seed and its number alone.
 
     In each epoch the examples are shuffled and those of about equal length put together. Where the
     widest ones fill no whole number of batches, others join them, and so on down. What is left of

@@ -26,7 +26,9 @@ One = TypeVar('One', bound=Coded)
 
 
 def examples(coded: Sequence[One], batch: Callable[..., Batch]) -> Examples:
-  """Sentences as batches; in training those that are longer than the widest row are left out.
+  """How sentences become batches.
+
+  In training, sentences that are longer than the widest row are left out.
 
   Args:
     coded: the sentences.

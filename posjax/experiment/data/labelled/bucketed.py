@@ -16,7 +16,10 @@ class Text(NamedTuple):
 
 
 def examples(texts: Sequence[Text]) -> Examples:
-  """Texts, each with a word at least, as batches of `batch`; none is left out."""
+  """How texts become the batches that `batch` makes; in training, one that is too long is refused.
+
+  Each text has at least one word.
+  """
   return Examples(
     [len(text.tokens) for text in texts],
     lambda indices, width, rows: batch([texts[index] for index in indices], width, rows),

@@ -32,7 +32,7 @@ class Coded(NamedTuple):
 
 
 def examples(pairs: Sequence[Coded], ngrams: np.ndarray) -> Examples:
-  """Pairs of sentences as batches of `batch`; none is left out."""
+  """How pairs become the batches that `batch` makes; training refuses one that is too long."""
   return Examples(
     [pair.length() for pair in pairs],
     lambda indices, width, rows: batch([pairs[index] for index in indices], ngrams, width, rows),

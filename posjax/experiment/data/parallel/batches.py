@@ -14,7 +14,7 @@ from posjax.experiment.data.parallel.vocabulary import END, START, Coded
 
 
 def examples(pairs: Sequence[Coded]) -> Examples:
-  """Pairs as batches of `batch`, of as many rows as `rows_of` says.
+  """How pairs become the batches that `batch` makes, with as many rows as `rows_of` says.
 
   In training, pairs that are longer than the widest row are left out.
   """
@@ -30,7 +30,7 @@ def examples(pairs: Sequence[Coded]) -> Examples:
 
 
 def lengths(pairs: Sequence[Coded]) -> list[int]:
-  """The lengths of pairs, in tokens of the longer side with its mark."""
+  """The number of tokens of each pair's longer side, its end mark included."""
   return [pair.length() for pair in pairs]
 
 
