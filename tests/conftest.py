@@ -76,6 +76,13 @@ def programs_of_one_file():
 
 
 @pytest.fixture
+def eight_devices():
+  """The CPU pretends to be eight; a machine with one GPU has no more."""
+  if jax.device_count() < 8:
+    pytest.skip(f'needs 8 devices, and there are {jax.device_count()}')
+
+
+@pytest.fixture
 def key():
   """A random key, the same in every test."""
   return jax.random.key(0)

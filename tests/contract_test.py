@@ -834,6 +834,7 @@ def test_mapped_over_rows_gives_the_batch(name):
   assert error(jax.jit(jax.vmap(row))(given), run(scheme)(params, given)) <= TOLERANCE
 
 
+@pytest.mark.usefixtures('eight_devices')
 @few_schemes_and()
 def test_eight_devices_give_what_one_gives(name):
   scheme = subject(name).scheme

@@ -219,6 +219,7 @@ def mesh():
   return jax.make_mesh((4, 2), ('data', 'model'), axis_types=(AxisType.Auto,) * 2)
 
 
+@pytest.mark.usefixtures('eight_devices')
 def test_nothing_is_annotated_by_default_and_names_are_placed_where_asked():
   kept = layer().query.kernel.get_metadata()
   assert not {'out_sharding', 'sharding', 'sharding_names'} & set(kept)
@@ -232,6 +233,7 @@ def test_nothing_is_annotated_by_default_and_names_are_placed_where_asked():
   assert one.key.kernel[...].sharding.spec == split
 
 
+@pytest.mark.usefixtures('eight_devices')
 def test_eight_devices_say_what_one_says(x):
   one = layer(sinks=True)
   expected = run(one, x, POS)

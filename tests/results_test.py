@@ -16,7 +16,8 @@ WORD = 'better|worse|unresolved|above|below'  # the last two were the words of e
 DIFFERENCE = re.compile(rf'[-+][\d.]+ \[({NUMBER}), ({NUMBER})\](?: \([^)]*\))?, ({WORD})')
 LOSSES = re.compile('bits', re.IGNORECASE)  # fewer are better
 VERDICTS = 'reproduced', 'unresolved', 'contradicted', 'measured', 'not run', 'running'
-COUNTS = ('no', 'one', 'two', 'three', 'four', 'five', 'six', 'seven', 'eight', 'nine', 'ten')
+COUNTS = ('no', 'one', 'two', 'three', 'four', 'five', 'six', 'seven', 'eight', 'nine', 'ten',
+          'eleven', 'twelve', 'thirteen', 'fourteen')  # fmt: skip
 
 
 def sections(text):

@@ -316,7 +316,9 @@ def test_tiles_that_cannot_meet_are_not_computed():
   assert jnp.isfinite(out).all()
 
 
-@pytest.mark.parametrize(('platform', 'most'), [('cpu', 128 * 256), ('gpu', 512 * 512)])
+@pytest.mark.parametrize(
+  ('platform', 'most'), [('cpu', 128 * 256), ('gpu', 2048 * 2048), ('tpu', 512 * 512)]
+)
 def test_the_choice_is_by_the_number_of_pairs_and_the_platform(platform, most):
   assert attention.chosen(128, most // 128, platform) == 'dense'
   assert attention.chosen(128, most // 128 + 1, platform) == 'blockwise'

@@ -83,11 +83,12 @@ REFUSED = {
 @pytest.mark.parametrize('options', REFUSED.values(), ids=REFUSED)
 def test_what_it_cannot_do_is_done_in_tiles(pretended, options):
   for one, other in zip(*both(**options), strict=True):
-    assert error(one, other) <= 1e-5
+    assert error(one, other) <= 3e-5  # a GPU sums in another order
   assert not pretended
 
 
-def test_without_a_gpu_it_says_so():
+def test_without_a_gpu_it_says_so(monkeypatch):
+  monkeypatch.setattr(jax, 'default_backend', lambda: 'cpu')
   x = jnp.ones((1, 4, 2, 8))
   rules = posjax.attention.inputs.Rules(1.0, True, None, None, 0.0)
   assert cudnn.refusal(posjax.Scheme(), x, x, x, rules) == 'there is no NVIDIA GPU'

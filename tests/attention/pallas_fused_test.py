@@ -135,6 +135,15 @@ def test_without_a_bias_ids_need_not_count_up():
   same(case, causal=True, q_pos=shuffled[-21:], k_pos=shuffled)
 
 
+@either_target
+@pytest.mark.usefixtures('alone')
+def test_a_compiled_function_that_closes_over_ids_of_a_batch_knows_them():
+  case = Case('t5')
+  ids = {'q_pos': case.pos[None, -21:], 'k_pos': case.pos[None]}
+  out = lambda way: lambda q: case.out(way, q, case.k, case.v, case.params, causal=True, **ids)
+  assert error(jax.jit(out('pallas'))(case.q), out('dense')(case.q)) <= 1e-5
+
+
 @pytest.mark.usefixtures('alone')
 def test_blocks_that_cannot_meet_are_not_computed():
   """A block of the future would give its NaN to all: zero times NaN is NaN."""

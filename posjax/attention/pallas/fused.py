@@ -174,7 +174,8 @@ def _counts(q_pos: Ids, k_pos: Ids) -> bool | None:
   """Whether each row counts up by one; None where that is known only when the program runs."""
   if isinstance(q_pos, jax.core.Tracer) or isinstance(k_pos, jax.core.Tracer):
     return None
-  return bool(contiguous(q_pos, k_pos))
+  with jax.ensure_compile_time_eval():  # in a function that is traced, known ids are known
+    return bool(contiguous(q_pos, k_pos))
 
 
 def _tokens(side: Side) -> Tokens:
