@@ -207,7 +207,7 @@ def chosen(queries: int, keys: int, platform: str | None = None) -> str:
   """The implementation that `attend` takes by default: 'dense' for few pairs, else 'blockwise'.
 
   Few are 16 queries, for any number of keys; or, for each head, 2^15 pairs on a CPU, where tiles
-  were measured to be faster from 256 tokens on; 2^22 on a GPU, where each tile costs the time to
+  were measured to be faster from 256 tokens on; 2^20 on a GPU, where each tile costs the time to
   launch it, and cuDNN's or the fused kernels are 150 times as fast as tiles (RESULTS.md); and 2^18
   on a TPU, where nothing has been measured. 'cudnn' and 'pallas' are taken only if asked for: they
   do not run on every GPU. Beside time and memory, the implementations differ in one thing: 'dense'
@@ -221,10 +221,10 @@ def chosen(queries: int, keys: int, platform: str | None = None) -> str:
   Example:
     >>> chosen(128, 128, 'cpu'), chosen(1, 100_000, 'cpu'), chosen(256, 256, 'cpu')
     ('dense', 'dense', 'blockwise')
-    >>> chosen(2048, 2048, 'gpu'), chosen(4096, 4096, 'gpu')
+    >>> chosen(1024, 1024, 'gpu'), chosen(2048, 2048, 'gpu')
     ('dense', 'blockwise')
   """
-  few = {'cpu': 2**15, 'gpu': 2**22}.get(platform or jax.default_backend(), 2**18)
+  few = {'cpu': 2**15, 'gpu': 2**20}.get(platform or jax.default_backend(), 2**18)
   return 'dense' if queries <= 16 or queries * keys <= few else 'blockwise'
 
 

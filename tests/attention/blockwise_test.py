@@ -317,7 +317,7 @@ def test_tiles_that_cannot_meet_are_not_computed():
 
 
 @pytest.mark.parametrize(
-  ('platform', 'most'), [('cpu', 128 * 256), ('gpu', 2048 * 2048), ('tpu', 512 * 512)]
+  ('platform', 'most'), [('cpu', 128 * 256), ('gpu', 1024 * 1024), ('tpu', 512 * 512)]
 )
 def test_the_choice_is_by_the_number_of_pairs_and_the_platform(platform, most):
   assert attention.chosen(128, most // 128, platform) == 'dense'
