@@ -103,7 +103,10 @@ class Examples(NamedTuple):
     if rows[-1] < 1:
       raise ValueError(f'A batch of {rows[-1]} needs at least one row.')
     if len(fitting) < len(lengths) and not self.leave_out_longer:
-      raise ValueError(f'Rows of {widths[-1]} cannot hold a text of {lengths.max()}.')
+      examples, unit = self.names
+      raise ValueError(
+        f'Rows of {widths[-1]} {unit} cannot hold all {examples}: the longest has {lengths.max()}.'
+      )
     if len(fitting) < rows[-1]:
       raise ValueError(
         f'A batch of {rows[-1]} needs as many {self.names[0]} of at most {widths[-1]} '

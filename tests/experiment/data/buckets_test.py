@@ -47,5 +47,5 @@ def test_wide_texts_take_the_widest_of_the_others_along():
 
 
 def test_a_text_longer_than_the_last_width_is_an_error():
-  with pytest.raises(ValueError, match=r'Rows of 4 cannot hold a text of 5\.'):
+  with pytest.raises(ValueError, match=r'Rows of 4 tokens .* all texts: the longest has 5\.'):
     Examples([2, 5], lambda *_: {}).batches(widths=(4,), batch_size=1, seed=0)

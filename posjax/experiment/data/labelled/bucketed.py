@@ -23,6 +23,7 @@ def examples(texts: Sequence[Text]) -> Examples:
   return Examples(
     [len(text.tokens) for text in texts],
     lambda indices, width, rows: batch([texts[index] for index in indices], width, rows),
+    names=('texts', 'words'),
   )
 
 

@@ -36,6 +36,7 @@ def examples(pairs: Sequence[Coded], ngrams: np.ndarray) -> Examples:
   return Examples(
     [pair.length() for pair in pairs],
     lambda indices, width, rows: batch([pairs[index] for index in indices], ngrams, width, rows),
+    names=('pairs', 'words'),
   )
 
 
