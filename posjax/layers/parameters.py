@@ -116,7 +116,7 @@ def _axes(scheme: Scheme, field: str, dims: Dims) -> dict[str, str]:
 
 
 def names(sharding: Any, letters: str) -> tuple[Any, ...]:
-  """The name of the axis by which each axis of an array is cut; None for letters beside MHD."""
+  """The mesh axis that cuts each axis of an array; None for a letter that is not M, H or D."""
   by_letter: dict[str, Any] = dict(zip('MHD', sharding, strict=True))
   return tuple(by_letter.get(letter) for letter in letters)
 

@@ -82,8 +82,9 @@ REFUSED = {
 
 @pytest.mark.parametrize('options', REFUSED.values(), ids=REFUSED)
 def test_what_it_cannot_do_is_done_in_tiles(pretended, options):
+  most = 1e-5 if jax.devices()[0].platform == 'cpu' else 3e-5  # a GPU sums in another order
   for one, other in zip(*both(**options), strict=True):
-    assert error(one, other) <= 3e-5  # a GPU sums in another order
+    assert error(one, other) <= most
   assert not pretended
 
 

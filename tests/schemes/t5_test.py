@@ -123,7 +123,8 @@ def test_a_table_of_zeros_is_no_positions(key):
   q, k, v = jax.random.normal(key, (3, 2, 5, 2, 4))
   ids = {'q_pos': jnp.arange(5), 'k_pos': jnp.arange(5)}
   out = attend(q, k, v, t5.scheme(), {'table': jnp.zeros((32, 2))}, **ids)
-  assert error(out, attend(q, k, v, posjax.Scheme(), {}, **ids)) <= 1e-6
+  most = 0 if jax.default_backend() == 'cpu' else 1e-6  # a GPU fuses the two in other ways
+  assert error(out, attend(q, k, v, posjax.Scheme(), {}, **ids)) <= most
 
 
 def test_attention_has_the_bias_after_the_scaling(key):
