@@ -13,7 +13,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from flax import nnx
-from rich.text import Text
 
 from posjax.experiment import metrics
 from posjax.experiment.checks import Count, Section, Seed, Whole
@@ -23,9 +22,9 @@ from posjax.experiment.data.buckets import check_widths
 from posjax.experiment.data.fingerprint import fingerprint
 from posjax.experiment.data.labelled import Example as Labelled
 from posjax.experiment.data.labelled import bucketed
+from posjax.experiment.label_answers import ranked
 from posjax.experiment.losses import Losses, cross_entropy
 from posjax.experiment.models.classifier import Classifier, classifier_keys
-from posjax.experiment.plain import in_picture
 from posjax.experiment.tasks import Answer, Ask, Batch, Evaluation, Example, Task, Unit
 from posjax.scheme import PRNGKey, Scheme
 
@@ -78,28 +77,19 @@ def task(
     for part, examples in zip(split, (read.train, read.held_out), strict=True)
   )
   table, found, given = word_vectors.initial(vectors, vocabulary.ids, model['width'], seed)
-  facts = {
-    'data': data,
-    'texts': f'{len(train):,} to learn from, {len(held_out):,} held out ({read.cut})',
-    'labels': ', '.join(read.labels),
-    'words': f'{len(vocabulary.names) - 2:,} that occur {min_count} times or more',
-    'unknown words': f'{_unknown(train):.1%} in training texts, {_unknown(held_out):.1%} held out',
-    'seen before': f'{_seen(split):,} held-out texts equal a training text',
-    'longest text': f'{max(map(len, split[0] + split[1]))} words'
-    + (f'; {longer} texts cut to {widths[-1]}' if longer else ''),
-    'vectors': 'drawn' if table is None else f'{found:,} words have one in {vectors}',
-    'sha256': fingerprint([read.sha256.encode(), given], []) if given else read.sha256,
-  }
   sizes = {'widths': widths, 'batch_size': batch_size}
-  chosen = np.random.default_rng(0).permutation(len(train))[: len(held_out)]
-  again = [train[i] for i in chosen]
+  again = [train[i] for i in np.random.default_rng(0).permutation(len(train))[: len(held_out)]]
   judge = lambda name, texts, **changes: evaluation(
     name, lambda: bucketed.examples(texts).in_order(**sizes), **changes
   )
-  first = read.held_out[0]
-  shown = ' '.join(split[1][0][: widths[-1]])
+  example = Example(' '.join(split[1][0][: widths[-1]]), read.held_out[0].label)
   return Task(
-    facts=facts,
+    facts={
+      'data': data,
+      **_facts(read, split, coder, (train, held_out), longer, min_count),
+      'vectors': 'drawn' if table is None else f'{found:,} words have one in {vectors}',
+      'sha256': fingerprint([read.sha256.encode(), given], []) if given else read.sha256,
+    },
     model=lambda rngs: Classifier(
       len(vocabulary.names), len(read.labels), scheme, vectors=table, rngs=rngs, **model
     ),
@@ -112,7 +102,7 @@ def task(
       judge('held out', held_out, during=True),
       judge('training texts', again, role='training rows'),
     ),
-    ask=Ask(functools.partial(answer, coder), (Example(shown, first.label),)),
+    ask=Ask(functools.partial(answer, coder), (example,)),
   )
 
 
@@ -189,26 +179,9 @@ def answer(coder: Coder, model: nnx.Module, texts: Sequence[str], key: PRNGKey) 
   batch = bucketed.batch([bucketed.Text(coder.encode(row), 0) for row in rows], width)
   batch = {name: jnp.asarray(array) for name, array in batch.items()}
   return [
-    _told(coder.labels, row)
+    ranked(coder.labels, row)
     for row in np.asarray(jax.nn.softmax(_logits(model, batch, key, None))).tolist()
   ]
-
-
-def _told(labels: Sequence[str], probabilities: Sequence[float]) -> Answer:
-  """An answer in words, and as bars."""
-  best = sorted(zip(probabilities, labels, strict=True), reverse=True)
-  told = [f'{label} {probability:.1%}' for probability, label in best]
-
-  def draw(figure) -> None:
-    axes = figure.subplots()
-    axes.barh(
-      [in_picture(label) for _, label in best], [100 * probability for probability, _ in best]
-    )
-    axes.invert_yaxis()
-    axes.set(xlabel='probability, %', xlim=(0, 100))
-
-  styled = Text.assemble((told[0], 'bold'), ', '.join(['', *told[1:]]))
-  return Answer(', '.join(told), styled, {'probabilities': draw})
 
 
 def _logits(model, batch: Batch, ids_key, train_key):
@@ -242,6 +215,27 @@ def _longer(
       f'{count}): give a wider one, or set task.cut.'
     )
   return len(longer)
+
+
+def _facts(
+  read: labelled.Labelled,
+  split: Sequence[Sequence[list[str]]],
+  coder: Coder,
+  coded: Sequence[Sequence[bucketed.Text]],
+  longer: int,
+  min_count: int,
+) -> dict[str, str]:
+  """Facts about the texts of a run and their words, by name."""
+  train, held_out = coded
+  return {
+    'texts': f'{len(train):,} to learn from, {len(held_out):,} held out ({read.cut})',
+    'labels': ', '.join(read.labels),
+    'words': f'{len(coder.vocabulary.names) - 2:,} that occur {min_count} times or more',
+    'unknown words': f'{_unknown(train):.1%} in training texts, {_unknown(held_out):.1%} held out',
+    'seen before': f'{_seen(split):,} held-out texts equal a training text',
+    'longest text': f'{max(len(text) for part in split for text in part)} words'
+    + (f'; {longer} texts cut to {coder.widths[-1]}' if longer else ''),
+  }
 
 
 def _unknown(texts: Sequence[bucketed.Text]) -> float:

@@ -14,7 +14,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from flax import nnx
-from rich.text import Text
 
 from posjax.experiment import attention_maps, metrics
 from posjax.experiment.checks import Count, Keys, Section, Seed, check_section, keys_of
@@ -26,13 +25,13 @@ from posjax.experiment.data.pairs import Pair, Pairs
 from posjax.experiment.data.pairs import ngrams as character_ngrams
 from posjax.experiment.data.pairs.batches import NAMES, Coded, examples
 from posjax.experiment.data.pairs.batches import batch as make_batch
+from posjax.experiment.label_answers import ranked
 from posjax.experiment.losses import Losses, cross_entropy
 from posjax.experiment.models import encoders
 from posjax.experiment.models.esim import ESIM
 from posjax.experiment.models.gaussian_transformer import GaussianTransformer
 from posjax.experiment.models.one_row import OneRow
 from posjax.experiment.models.pairs import Sentence
-from posjax.experiment.plain import in_picture
 from posjax.experiment.tasks import Answer, Ask, Batch, Evaluation, Example, Task, Unit
 from posjax.scheme import PRNGKey, Scheme
 
@@ -288,16 +287,6 @@ def _told(
   weights: Mapping[str, np.ndarray],
 ) -> Answer:
   """An answer in words, as bars, and the alignment of both sentences."""
-  best = sorted(zip(probabilities, labels, strict=True), reverse=True)
-  told = [f'{label} {probability:.1%}' for probability, label in best]
-
-  def draw(figure) -> None:
-    axes = figure.subplots()
-    axes.barh(
-      [in_picture(label) for _, label in best], [100 * probability for probability, _ in best]
-    )
-    axes.invert_yaxis()
-    axes.set(xlabel='probability, %', xlim=(0, 100))
 
   def align(name: str, figure) -> None:
     readers, words_read = split if name == NAMES[0] else split[::-1]
@@ -305,8 +294,7 @@ def _told(
     attention_maps.draw(figure, own, readers, words_read)
 
   pictures = {f'{name} reads': functools.partial(align, name) for name in weights}
-  styled = Text.assemble((told[0], 'bold'), ', '.join(['', *told[1:]]))
-  return Answer(', '.join(told), styled, {'probabilities': draw, **pictures})
+  return ranked(labels, probabilities, pictures)
 
 
 def _example(split: Split, pair: Pair) -> Example:
