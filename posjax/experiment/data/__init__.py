@@ -9,6 +9,6 @@ words the error for what has no such form.
 
 What belongs to one kind alone, from its readers to its batches, stands in its folder. Here stands
 what several kinds share: lines of files, and a `folder` of files of them; names of splits,
-TensorFlow Datasets, words and their vectors, batches of few widths (`buckets`), also of
-one sentence a row (`sentences`), and the fingerprint of what was read.
+TensorFlow Datasets, words with their `spelling` and their vectors, batches of few widths
+(`buckets`), also of one sentence a row (`sentences`), and the fingerprint of what was read.
 """

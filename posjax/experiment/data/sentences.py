@@ -10,6 +10,7 @@ from typing import Protocol, TypeVar, runtime_checkable
 import numpy as np
 
 from posjax.experiment.data.buckets import Batch, Examples
+from posjax.experiment.data.words import UNKNOWN_ID
 
 
 @runtime_checkable
@@ -48,6 +49,11 @@ def examples(coded: Sequence[One], batch: Callable[..., Batch]) -> Examples:
 def lengths(coded: Sequence[Coded]) -> list[int]:
   """The lengths of sentences, in words."""
   return [len(one.words) for one in coded]
+
+
+def unknown(coded: Sequence[Coded]) -> float:
+  """The share of all words, 0 to 1, that the vocabulary does not have."""
+  return sum(int((one.words == UNKNOWN_ID).sum()) for one in coded) / sum(lengths(coded))
 
 
 def batch(

@@ -22,6 +22,7 @@ from posjax.experiment.checks import Count, Section, Seed
 from posjax.experiment.data import trees
 from posjax.experiment.data.buckets import check_widths, width_of
 from posjax.experiment.data.sentences import examples
+from posjax.experiment.data.spelling import Spelling
 from posjax.experiment.data.trees.baseline import right_branching
 from posjax.experiment.data.trees.batches import Coded
 from posjax.experiment.data.trees.batches import batch as make_batch
@@ -103,9 +104,7 @@ def task(
     min_count=min_count,
     characters=model.get('characters') is not None,
     tags=tags,
-    longest_word=longest_word,
-    lower=lower,
-    zero_digits=zero_digits,
+    spelling=Spelling(longest_word, lower, zero_digits),
   )
   train, judged = spelled.encode_all(read.train), spelled.encode_all(read.held_out)
   sizes = {'widths': widths, 'batch_size': batch_size}

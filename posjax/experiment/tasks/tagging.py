@@ -30,6 +30,7 @@ from posjax.experiment.data.columns.tags import spans
 from posjax.experiment.data.columns.vocabulary import Vocabulary, learn
 from posjax.experiment.data.fingerprint import fingerprint
 from posjax.experiment.data.sentences import examples
+from posjax.experiment.data.spelling import Spelling
 from posjax.experiment.models.sentences import Sentences, sentences_of
 from posjax.experiment.models.tagger import Sizes, Tagger, tagger_keys
 from posjax.experiment.tasks import Answer, Arrays, Ask, Batch, Evaluation, Example, Task, Unit
@@ -86,9 +87,7 @@ def task(
     min_count=min_count,
     characters=model.get('characters') is not None,
     bigrams=model.get('bigram_width') is not None,
-    longest_word=longest_word,
-    lower=lower,
-    zero_digits=zero_digits,
+    spelling=Spelling(longest_word, lower, zero_digits),
   )
   train, held_out = (
     [spelled.encode(each.tokens, each.tags) for each in part]

@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING
 from posjax.experiment.data.buckets import longer
 from posjax.experiment.data.columns.batches import Coded
 from posjax.experiment.data.columns.vocabulary import CHARACTERS, Vocabulary
-from posjax.experiment.data.sentences import lengths
-from posjax.experiment.data.words import UNKNOWN_ID
+from posjax.experiment.data.sentences import lengths, unknown
 
 if TYPE_CHECKING:
   from posjax.experiment.data.columns import Columns, Sentence
@@ -30,11 +29,10 @@ def facts(
     widths: of rows, rising.
   """
   parts = ((columns.train, train), (columns.held_out, held_out))
-  unknown = [_unknown(coded) for _, coded in parts]
   told = {
     'what is asked': _cut_at(vocabulary),
-    'words': f'{len(vocabulary.words.ids):,} known; unknown are {unknown[0]:.1%} of the tokens in '
-    f'training, {unknown[1]:.1%} held out',
+    'words': f'{len(vocabulary.words.ids):,} known; unknown are {unknown(train):.1%} of the tokens '
+    f'in training, {unknown(held_out):.1%} held out',
     'longest sentence': ', '.join(
       f'{_longest(part)} {where}'
       for (part, _), where in zip(parts, ('in training', 'held out'), strict=True)
@@ -43,11 +41,8 @@ def facts(
     f'{widths[-1]} tokens; held-out ones are neither left out nor cut',
   }
   if vocabulary.characters is not None:
-    cut = sum(_cut(part, vocabulary.longest_word) for part, _ in parts)
-    told['letters'] = (
-      f'{len(vocabulary.characters.ids):,} known; of {cut:,} tokens with more than '
-      f'{vocabulary.longest_word}, only the first are read'
-    )
+    sentences = [one.tokens for part, _ in parts for one in part]
+    told['letters'] = vocabulary.spelling.told(vocabulary.characters, sentences, 'tokens')
   if vocabulary.bigrams is not None:
     told['bigrams'] = f'{len(vocabulary.bigrams.ids):,} known'
   return told
@@ -59,15 +54,6 @@ def _cut_at(vocabulary: Vocabulary) -> str:
   return 'is cut at its spaces'
 
 
-def _unknown(sentences: Sequence[Coded]) -> float:
-  count = sum(len(one.words) for one in sentences)
-  return sum(int((one.words == UNKNOWN_ID).sum()) for one in sentences) / count
-
-
 def _longest(sentences: 'Sequence[Sentence]') -> str:
   longest = max(sentences, key=lambda each: len(each.tokens))
   return f'{len(longest.tokens):,} tokens ({longest.where})'
-
-
-def _cut(sentences: 'Sequence[Sentence]', longest_word: int) -> int:
-  return sum(len(token) > longest_word for each in sentences for token in each.tokens)

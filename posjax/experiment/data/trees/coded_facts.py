@@ -4,11 +4,10 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from posjax.experiment.data.buckets import longer
-from posjax.experiment.data.sentences import lengths
+from posjax.experiment.data.sentences import lengths, unknown
 from posjax.experiment.data.trees.batches import Coded
 from posjax.experiment.data.trees.spans import Sentence
 from posjax.experiment.data.trees.vocabulary import Vocabulary
-from posjax.experiment.data.words import UNKNOWN_ID
 
 if TYPE_CHECKING:
   from posjax.experiment.data.trees import Trees
@@ -30,31 +29,19 @@ def facts(
     held_out: its held-out sentences, encoded.
     widths: of rows, rising.
   """
-  unknown = [_unknown(coded) for coded in (train, held_out)]
   told = {
-    'vocabulary': f'{len(vocabulary.words.ids):,} words known; unknown are {unknown[0]:.1%} of '
-    f'those in training, {unknown[1]:.1%} held out',
+    'vocabulary': f'{len(vocabulary.words.ids):,} words known; unknown are {unknown(train):.1%} of '
+    f'those in training, {unknown(held_out):.1%} held out',
     'longest sentence': f'{_longest(trees.train)} in training, {_longest(trees.held_out)} held out',
     'left out': f'{longer(lengths(train), widths[-1]):,} training sentences of more than '
     f'{widths[-1]} words; held-out ones are neither left out nor cut',
   }
   if vocabulary.characters is not None:
-    cut = sum(
-      len(word) > vocabulary.longest_word
-      for one in (*trees.train, *trees.held_out)
-      for word in one.words
-    )
-    told['letters'] = (
-      f'{len(vocabulary.characters.ids):,} known; of {cut:,} words with more than '
-      f'{vocabulary.longest_word}, only the first are read'
-    )
+    sentences = [one.words for one in (*trees.train, *trees.held_out)]
+    told['letters'] = vocabulary.spelling.told(vocabulary.characters, sentences, 'words')
   if vocabulary.tags is not None:
     told['tags'] = f'{len(vocabulary.tags.ids):,} known, read as they are given'
   return told
-
-
-def _unknown(coded: Sequence[Coded]) -> float:
-  return sum(int((one.words == UNKNOWN_ID).sum()) for one in coded) / sum(lengths(coded))
 
 
 def _longest(sentences: Sequence[Sentence]) -> str:

@@ -5,8 +5,9 @@ import numpy as np
 from posjax.experiment.data.columns import Sentence
 from posjax.experiment.data.columns.baseline import most_frequent_tags
 from posjax.experiment.data.columns.vocabulary import learn
+from posjax.experiment.data.spelling import Spelling
 
-OPTIONS = {'min_count': 1, 'longest_word': 4, 'lower': True, 'zero_digits': True}
+SPELLING = Spelling(longest_word=4, lower=True, zero_digits=True)
 
 
 def sentence(text, tags):
@@ -17,7 +18,8 @@ TRAIN = [sentence('May 12 Bob', 'O O S-PER'), sentence('bob MAY', 'O O'), senten
 
 
 def learned(train=TRAIN, **changes):
-  return learn(train, ['PER'], **{'characters': True, 'bigrams': True, **OPTIONS, **changes})
+  options = {'min_count': 1, 'characters': True, 'bigrams': True, 'spelling': SPELLING, **changes}
+  return learn(train, ['PER'], **options)
 
 
 def test_words_are_in_lower_case_with_digits_of_0_and_letters_are_not():
@@ -26,8 +28,8 @@ def test_words_are_in_lower_case_with_digits_of_0_and_letters_are_not():
   assert set(found.characters.names[2:]) == set('May00BobMAYbob')
   assert set(found.bigrams.names[2:]) == {'may00', '00bob', 'bob</s>', 'bobmay', 'may</s>'}
   assert found.tags == ('O', 'B-PER', 'I-PER', 'E-PER', 'S-PER')
-  assert '12' in learned(zero_digits=False).words.names
-  assert 'May' in learned(lower=False).words.names
+  assert '12' in learned(spelling=SPELLING._replace(zero_digits=False)).words.names
+  assert 'May' in learned(spelling=SPELLING._replace(lower=False)).words.names
   assert learned(characters=False, bigrams=False)[1:3] == (None, None)
 
 

@@ -4,17 +4,19 @@ import numpy as np
 import pytest
 
 from posjax.experiment.data import sentences, trees
+from posjax.experiment.data.spelling import Spelling
 from posjax.experiment.data.trees import batches, coded_facts
 from posjax.experiment.data.trees.spans import spans_of
 from posjax.experiment.data.trees.vocabulary import learn
 
 DATA = trees.read('synthetic:brackets')
 TRAIN = DATA.train[:60]
-OPTIONS = {'min_count': 1, 'longest_word': 4, 'lower': True, 'zero_digits': False}
+SPELLING = Spelling(longest_word=4, lower=True, zero_digits=False)
 
 
 def vocabulary(**changes):
-  return learn(TRAIN, DATA.labels, **{'characters': True, 'tags': True, **OPTIONS, **changes})
+  options = {'min_count': 1, 'characters': True, 'tags': True, 'spelling': SPELLING, **changes}
+  return learn(TRAIN, DATA.labels, **options)
 
 
 def test_a_row_is_a_sentence_at_the_left_its_chart_in_the_corner_and_zeros():
