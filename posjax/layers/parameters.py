@@ -116,7 +116,7 @@ def _axes(scheme: Scheme, field: str, dims: Dims) -> dict[str, str]:
 
 
 def names(sharding: Any, letters: str) -> tuple[Any, ...]:
-  """The mesh axis that cuts each axis of an array; None for a letter that is not M, H or D."""
+  """For each axis of an array, the mesh axis over which it is split; None where it is not split."""
   by_letter: dict[str, Any] = dict(zip('MHD', sharding, strict=True))
   return tuple(by_letter.get(letter) for letter in letters)
 
