@@ -7,6 +7,16 @@ https://gucorpling.org/gum). The model is that of Kitaev and Klein 2018
 (https://arxiv.org/abs/1805.01052) at a quarter of its width, with half of its layers. Letters are
 read by a convolution, not by an LSTM as theirs: this was chosen on a cut of the training trees
 (RESULTS, "Parsing").
+
+Their ways to have positions, with 20 epochs a run and RoPE, T5 and no positions beside them, are
+
+  XLA_FLAGS=--xla_cpu_multi_thread_eigen=false python -m posjax.experiment.compare \\
+    --config=configs/gum.py --config.task.data=file:PATH --seeds=5 --config.steps=2320 \\
+    --config.checkpoint_every=2320 --config.model.encoder=transformer \\
+    --schemes='learned(stddev=1.0),concatenated,learned(stddev=1.0)+position_only,none,rope,t5'
+
+and, for the factored model, the same without --config.model.encoder and with
+--schemes=concatenated.
 """
 
 from ml_collections import ConfigDict
