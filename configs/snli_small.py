@@ -12,7 +12,7 @@ lead to it step by step, and other priors:
 To compare with vectors of characters that are not trained, add
 --axes=model.train_characters=True,False. For ESIM, add --config.task.architecture=esim
 --schemes=none. The learning rate was chosen among three on a cut of the training pairs (RESULTS,
-"Sentence pairs").
+"Sentences of SNLI").
 """
 
 from ml_collections import ConfigDict

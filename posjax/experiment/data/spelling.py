@@ -54,7 +54,7 @@ class Spelling(NamedTuple):
     return encoded
 
   def told(self, known: Words, sentences: Sequence[Sequence[str]], name: str) -> str:
-    """One sentence: how many letters are known, and how many tokens have more than are read.
+    """Says in one sentence how many letters are known, and how many tokens are not read whole.
 
     Args:
       known: the numbers of letters.
