@@ -8,8 +8,8 @@ https://gucorpling.org/gum). The model is that of Kitaev and Klein 2018
 read by a convolution, not by an LSTM as theirs: this was chosen on a cut of the training trees
 (RESULTS, "Parsing").
 
-This compares the ways in which they give positions to the model with RoPE, T5 and no positions, in
-20 epochs a run:
+The next command compares their ways to give positions to the model with RoPE, with T5 and with no
+positions. Each run takes 20 epochs:
 
   XLA_FLAGS=--xla_cpu_multi_thread_eigen=false python -m posjax.experiment.compare \\
     --config=configs/gum.py --config.task.data=file:PATH --seeds=5 --config.steps=2320 \\

@@ -54,10 +54,13 @@ class Spelling(NamedTuple):
     return encoded
 
   def told(self, known: Words, sentences: Sequence[Sequence[str]], name: str) -> str:
-    """Says in one sentence how many letters are known, and how many tokens are not read whole.
+    """Describes the letters for the log, as '128 known; of 23 words with more than 20, ...'.
+
+    The first number is that of the letters in the vocabulary, the second that of the tokens which
+    have more than `longest_word` letters, so that their last letters are not read.
 
     Args:
-      known: the numbers of letters.
+      known: the vocabulary of letters.
       sentences: the tokens of each.
       name: what tokens are called in it, such as 'words'.
     """
