@@ -225,7 +225,8 @@ def layer(scheme, params, given, key=None, **options):
 def attend(scheme, ready, q, k, v, q_side, k_side, **options):
   named = {f'q_{field}': value for field, value in q_side._asdict().items()}
   named |= {f'k_{field}': value for field, value in k_side._asdict().items()}
-  return posjax.attend(q, k, v, scheme, ready, **{'causal': True, **named, **options})
+  named |= {'causal': True, 'model_places': True}
+  return posjax.attend(q, k, v, scheme, ready, **named | options)
 
 
 @functools.cache
@@ -824,6 +825,26 @@ def test_compiled_gives_what_is_not_compiled(name):
   scheme = subject(name).scheme
   params, given = parameters(scheme), inputs(scheme)
   assert error(run(scheme)(params, given), layer(scheme, params, given)) <= TOLERANCE
+
+
+def nested(function):
+  """The function inside a compiled loop, a branch and a checkpoint of JAX at once."""
+  branch = lambda x: jax.lax.cond(True, jax.checkpoint(function), function, x)
+  return jax.jit(lambda x: jax.lax.scan(lambda carry, x: (carry, branch(x)), None, x[None])[1][0])
+
+
+@pytest.mark.usefixtures('unchecked')  # the annotations say jax.Array
+@few_schemes_and()
+def test_arrays_of_numpy_may_number_the_tokens_inside_all_transformations(name):
+  """In 64 bits, as NumPy counts; traced alone, so that nothing is compiled."""
+  scheme = subject(name).scheme
+  q, k, v, ready, stream = run_sides(scheme)
+  wide = lambda x: np.asarray(x, np.int64 if jnp.issubdtype(x.dtype, jnp.integer) else np.float64)
+  numbers = {field: wide(getattr(stream, field)) for field in ('pos', 'order', 'segments')}
+  for implementation in ('dense', 'blockwise'):
+    both = functools.partial(attend, scheme, ready, implementation=implementation)
+    run = lambda q, both=both: both(q, k, v, *[stream._replace(**numbers)] * 2)
+    assert jax.eval_shape(nested(run), q).shape == q.shape
 
 
 @few_schemes_and()

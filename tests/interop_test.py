@@ -89,7 +89,7 @@ def _attended(scheme):
   heads = scheme.embed(params, x, None, pos).reshape(1, 5, 2, 4)
   params, at = scheme.prepare(params, x, pos, None)
   side = {'q_pos': pos, 'k_pos': pos, 'q_at': at, 'k_at': at}
-  return posjax.attend(heads, heads, heads, scheme, params, **side)
+  return posjax.attend(heads, heads, heads, scheme, params, model_places=True, **side)
 
 
 def test_falcons_biases_are_scaled_as_its_logits(key):

@@ -167,7 +167,8 @@ def test_a_model_that_calls_the_first_places_knows_the_order_of_tokens(x):
   moved = row[:, ::-1]
   assert error(model(moved)[:, ::-1], model(row)) > 0.1
   bare = lambda x: posjax.attend(*[jnp.einsum('btm,mhd->bthd', x, p.kernel[...]) for p in (
-    one.query, one.key, one.value)], scheme, {}, q_pos=POS, k_pos=POS)  # fmt: skip
+    one.query, one.key, one.value)], scheme, {},
+    q_pos=POS, k_pos=POS, model_places=True)  # fmt: skip
   placed = one.out(bare(scheme.embed({}, row, None, POS[None])))
   assert error(model(row), placed) < TOLERANCE
 

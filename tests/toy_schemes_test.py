@@ -38,7 +38,7 @@ def run(name, case, params=None, pos=None):
   def attended(params, pos, q, k, v, x):
     ready, at = posjax.prepare(scheme, params, x, pos)
     return posjax.attend(
-      q, k, v, scheme, ready, causal=True,
+      q, k, v, scheme, ready, causal=True, model_places=True,
       q_pos=pos[:, -QUERIES:], k_pos=pos, q_order=order[-QUERIES:], k_order=order,
       q_at=jax.tree.map(lambda leaf: leaf[:, -QUERIES:], at), k_at=at,
     )  # fmt: skip

@@ -146,7 +146,9 @@ def preference(subject: Subject, pos: jax.Array, queries: Sequence[int], causal:
 
 def _logs(q, k, scheme, params, **options) -> np.ndarray:
   """The logarithms of the weights: [H, T, S], NaN where a weight is 0."""
-  _, weights = posjax.attend(q, k, k, scheme, params, return_weights=True, **options)
+  _, weights = posjax.attend(
+    q, k, k, scheme, params, return_weights=True, model_places=True, **options
+  )
   weights = np.asarray(weights[0], np.float64)
   return np.log(np.where(weights > 0, weights, np.nan))
 

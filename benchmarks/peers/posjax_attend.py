@@ -27,8 +27,7 @@ def build(spec: Attention, given: compiled.Inputs) -> Built:
     x = jnp.zeros((*pos.shape, spec.heads * spec.width))  # what gates would read
     params, at = scheme.prepare(params, x, pos, None)
     sides = {'q_pos': pos, 'k_pos': pos, 'q_at': at, 'k_at': at}
-    return posjax.attend(
-      q, k, v, scheme, params, causal=spec.causal, implementation=spec.way or None, **sides
-    )
+    options = {'causal': spec.causal, 'implementation': spec.way or None, 'model_places': True}
+    return posjax.attend(q, k, v, scheme, params, **sides, **options)
 
   return compiled.built(spec, given, attention)

@@ -47,11 +47,12 @@ def attend(
   broadcast_dropout: bool = False,
   implementation: str | None = None,
   return_weights: bool = False,
+  model_places: bool = False,
 ) -> Any:  # not a union: type checkers would ask which of the two at every call
   """Attention in which `scheme` says where position enters: places 2 to 4.
 
-  Places 0 and 1 act before q, k and v exist: the model calls `scheme.ids` and `scheme.embed`. For a
-  scheme that has no other place, as `sinusoidal`, this is attention without positions.
+  Places 0 and 1 act before q, k and v exist: the model calls `scheme.ids` and `scheme.embed`, and
+  says so by `model_places=True`. A scheme that has them, as `sinusoidal`, is refused otherwise.
 
   output(softmax(cap(logits(scale * query(q) . key(k)) + scheme.bias) + bias) value(v)) + values, in
   float32: `query`, `key`, `logits`, `value`, `output` and `values` are the scheme's, too. A logit
@@ -104,6 +105,7 @@ def attend(
       the one that `chosen` names, or 'dense' for weights.
     return_weights: whether to return the weights of the softmax, too, for pictures and tests; only
       'dense' has them.
+    model_places: whether the model calls the scheme's `ids` and `embed` before its first layer.
 
   Returns:
     [*B, T, H, E], in the dtype of `v`; of another width where the scheme widens values.
@@ -124,11 +126,12 @@ def attend(
     (1, 3, 2, 4)
   """
   scheme = inputs.read_scheme(scheme)
-  q, k, v, q_pos, k_pos, q_order, k_order, q_segments, k_segments = inputs.arrays(
-    q=q, k=k, v=v, q_pos=q_pos, k_pos=k_pos, q_order=q_order, k_order=k_order,
+  inputs.check_places(scheme, model_places)
+  q, k, v, mask, bias, sinks = inputs.arrays(q=q, k=k, v=v, mask=mask, bias=bias, sinks=sinks)
+  q_pos, k_pos, q_order, k_order, q_segments, k_segments = inputs.token_numbers(
+    q_pos=q_pos, k_pos=k_pos, q_order=q_order, k_order=k_order,
     q_segments=q_segments, k_segments=k_segments,
   )  # fmt: skip
-  mask, bias, sinks = inputs.arrays(mask=mask, bias=bias, sinks=sinks)
   inputs.check_present(q=q, k=k, v=v, q_pos=q_pos, k_pos=k_pos)
   inputs.check_layout(q, k, q_pos, k_pos, scheme.axes)
   inputs.check_heads(q, k, v)
@@ -143,7 +146,7 @@ def attend(
     orders = {'q_pos': q_pos, 'k_pos': k_pos}
     inputs.check_known_order(**orders, q_order=q_order, k_order=k_order)
   inputs.check_segments(q_segments, k_segments)
-  inputs.check_sinks(sinks, q.shape[-2])
+  sinks = inputs.make_sinks(sinks, q.shape[-2])
   if dropout_key is not None:
     check_key('dropout_key', dropout_key)
   compute = _implementation(implementation, rules, q, k, return_weights)
@@ -153,6 +156,7 @@ def attend(
   q_rest, k_rest = (q_pos, q_at, q_order, q_segments), (k_pos, k_at, k_order, k_segments)
   q_side = inputs.make_side('q', q, scheme, scheme.query, params, *q_rest, q_shown)
   k_side = inputs.make_side('k', k, scheme, scheme.key, params, *k_rest, k_shown, zero_padding)
+  inputs.check_widths(q_side, k_side)
   distances.check_known(scheme, q_side, k_side)
   if 0 in (*q.shape, *v.shape):  # no numbers to compute, or no key to see
     width = values.width(scheme, params, v, q_side, k_side)

@@ -19,6 +19,11 @@ from posjax.expression import get
 from posjax.scheme import At, Ids, Params, PRNGKey, Scheme, declares
 
 _LOGIT_CAP, _WINDOW_END = Positive | None, Whole | None
+_MOVED = 1e-3  # of the distance between two tokens: what rounding an id to float32 may change
+_CALLS = {
+  'ids': 'place 0, ids = scheme.ids(pos, key)',
+  'embed': 'place 1, x = scheme.embed(params, x, tokens, ids)',
+}
 
 
 class Side(NamedTuple):
@@ -135,14 +140,73 @@ def _array(name: str, x: Any) -> Array:
     converted = jnp.asarray(x)
   except (TypeError, ValueError):
     raise TypeError(f'{name} must be an array of numbers, but got {x.dtype}.') from None
-  if (
-    x.dtype.kind in 'iu' and x.itemsize > converted.itemsize and (np.asarray(converted) != x).any()
-  ):
-    raise ValueError(
-      f'{name} must fit {converted.dtype} unless jax_enable_x64 is set, but got numbers from '
-      f'{x.min()} to {x.max()}.'
-    )
+  if x.dtype.kind in 'iu' and x.itemsize > converted.itemsize and x.size:
+    # The array of NumPy is looked at: within a compiled program, JAX's has no known values.
+    least, most, limits = x.min(), x.max(), jnp.iinfo(converted.dtype)
+    if least < limits.min or most > limits.max:
+      raise ValueError(
+        f'{name} must fit {converted.dtype} unless jax_enable_x64 is set, but got numbers from '
+        f'{least} to {most}.'
+      )
   return converted
+
+
+def token_numbers(**given: Any) -> list[Any]:
+  """Ids, orders and segments as arrays of JAX, as `arrays`; refused where float32 moves a token.
+
+  Raises:
+    TypeError: if one is no array of JAX or NumPy, or not of numbers.
+    ValueError: if an integer of NumPy is too large for JAX, or a number of float64 is farther than
+      1/1000 from what float32 makes of it.
+  """
+  converted = arrays(**given)
+  for (name, x), narrow in zip(given.items(), converted, strict=True):
+    is_wider = isinstance(x, np.ndarray | np.generic) and x.dtype == np.float64 != narrow.dtype
+    if is_wider and (np.abs(x - x.astype(np.float32)) > _MOVED).any():
+      raise ValueError(
+        f'{name} must be integers, or float64 numbers that float32 holds to 1/1000 unless '
+        f'jax_enable_x64 is set, but got numbers up to {np.abs(x).max():,}.'
+      )
+  return converted
+
+
+def check_places(scheme: Scheme, model_places: bool) -> None:
+  """Refuses a scheme that acts where only the model can, unless the model is said to do so.
+
+  Args:
+    scheme: any scheme.
+    model_places: whether the model calls the scheme's `ids` and `embed`.
+
+  Raises:
+    ValueError: if the scheme has one of them, and nobody is said to call it.
+  """
+  calls = [words for field, words in _CALLS.items() if declares(scheme, field)]
+  if calls and not model_places:
+    raise ValueError(
+      f'The scheme acts before the first layer ({"; ".join(calls)}), where attention cannot: the '
+      'model must call this, and say so by model_places=True, but got model_places=False.'
+    )
+
+
+def check_returned(place: str, x: Array, shape: tuple[int | None, ...]) -> Array:
+  """The array that a place of a scheme returned, if it has the axes that the place must return.
+
+  Attention in tiles would otherwise take another number of tokens or heads for some of the right
+  ones.
+
+  Args:
+    place: the field of the record, for messages.
+    x: what its function returned.
+    shape: of what it must return; None for an axis of which the function chooses the size.
+
+  Raises:
+    ValueError: if it has another shape.
+  """
+  fits = x.ndim == len(shape) and all(n in (None, m) for n, m in zip(shape, x.shape, strict=True))
+  if not fits:
+    expected = ', '.join('any width' if n is None else str(n) for n in shape)
+    raise ValueError(f"The scheme's {place} must return [{expected}], but got shape {x.shape}.")
+  return x
 
 
 def check_present(**given: Array | None) -> None:
@@ -336,19 +400,23 @@ def check_segments(q_segments: Array | None, k_segments: Array | None) -> None:
     raise ValueError(f'{given}_segments need {missing}_segments beside them, but got none.')
 
 
-def check_sinks(sinks: Array | None, num_heads: int) -> None:
-  """Checks that there is one logit for each query head.
+def make_sinks(sinks: Array | None, num_heads: int) -> Array | None:
+  """One finite logit for each query head, in float32 or wider.
+
+  In place of inf stands the largest number, which takes all of the softmax, too, and leaves no NaN.
 
   Raises:
     ValueError: if the shape is another.
     TypeError: if they are no real numbers.
   """
   if sinks is None:
-    return
+    return None
   if sinks.shape != (num_heads,):
     raise ValueError(f'sinks must be one per head, shape ({num_heads},), but got {sinks.shape}.')
   if not jnp.issubdtype(sinks.dtype, jnp.floating) or sinks.dtype.itemsize < 2:
     raise TypeError(f'sinks must be float16, bfloat16 or wider, but got {sinks.dtype}.')
+  sinks = sinks.astype(jnp.result_type(sinks, jnp.float32))
+  return jnp.minimum(sinks, jnp.finfo(sinks.dtype).max)
 
 
 def make_side(
@@ -408,7 +476,19 @@ def make_side(
   else:
     order = jnp.zeros((1, length), jnp.int32)  # no rule asks for it: `check_order`
   index = jnp.arange(length, dtype=jnp.int32)
-  return Side(raw, turn(params, raw, at), pos, at, order, segments, index)
+  place = {'q': 'query', 'k': 'key'}[name]
+  positioned = check_returned(place, turn(params, raw, at), (*raw.shape[:-1], None))
+  return Side(raw, positioned, pos, at, order, segments, index)
+
+
+def check_widths(q: Side, k: Side) -> None:
+  """Raises ValueError if place 2 makes queries and keys of different widths."""
+  widths = q.positioned.shape[-1], k.positioned.shape[-1]
+  if widths[0] != widths[1]:
+    raise ValueError(
+      f"The scheme's query and key must return heads of one width, but got {widths[0]} and "
+      f'{widths[1]}.'
+    )
 
 
 def make_mask(given: Bool[Array, '...'], q: Array, k: Array) -> Bool[Array, 'b h T S']:

@@ -140,7 +140,8 @@ def check_call(
     return _compared(_Call(scheme, *heads), {'params': params})
   if prepares and (q_at is None or k_at is None):
     raise ValueError(
-      f'The scheme prepares its sides, so q_at and k_at must be given: {_preparing(scheme)}.'
+      f'The scheme prepares its sides, so q_at and k_at must be given: {_preparing(scheme)}, and '
+      'q_at=at, k_at=at.'
     )
   trees, sides = {'params': params}, []
   for name, at, x, pos in (('q_at', q_at, q, q_pos), ('k_at', k_at, k, k_pos)):
@@ -156,7 +157,7 @@ def _preparing(scheme: Scheme) -> str:
   """The call that prepares a side, for messages."""
   if scheme.documents:
     return 'params, at = posjax.prepare(scheme, params, x, pos, segments=segments)'
-  return 'params, at = scheme.prepare(params, x, pos, None)'
+  return 'params, at = posjax.prepare(scheme, params, x, pos)'
 
 
 def _of_one_token(name: str, at: At, x: Array) -> At:

@@ -9,7 +9,7 @@ from collections.abc import Callable
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Inexact
 
-from posjax.attention.inputs import Rules, Side
+from posjax.attention.inputs import Rules, Side, check_returned
 from posjax.math.differences import difference
 from posjax.math.heads import product
 from posjax.scheme import Ids, Params, Scheme, declares
@@ -56,7 +56,9 @@ def final_logits(
   if 'S' in scheme.whole:
     logits = jnp.where(allowed, logits, _FAR_BELOW)
   if declares(scheme, 'logits'):
+    shape = logits.shape
     logits = scheme.logits(params, logits, q.raw, k.raw, q.at, k.at)
+    check_returned('logits', logits, shape)
   if by_distance is not None:
     logits = logits + by_distance
   if jnp.iscomplexobj(logits):
@@ -107,6 +109,6 @@ def output(
   grouped = weights.reshape(batch, kv_heads, heads // kv_heads, queries, keys)
   out = jnp.einsum('bkgts,bske->btkge', grouped, v.astype(jnp.result_type(v, jnp.float32)))
   out = out.reshape(batch, queries, heads, -1)
-  if scheme.values:
-    out = out + scheme.values(params, weights, q.at, k.at)  # place 4
+  if scheme.values:  # place 4
+    out = out + check_returned('values', scheme.values(params, weights, q.at, k.at), out.shape)
   return out

@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Inexact
 
-from posjax.attention.inputs import Operands, Rules, Side
+from posjax.attention.inputs import Operands, Rules, Side, check_returned
 from posjax.scheme import Params, Scheme, declares, without_value
 
 Compute = Callable[[Scheme, Rules, Operands], Any]
@@ -30,7 +30,7 @@ def turning(compute: Compute, scheme: Scheme) -> Compute:
 
   def turned(scheme: Scheme, rules: Rules, x: Operands) -> Any:
     params, q = x.params, x.q
-    v = scheme.value(params, x.v, x.k.at)
+    v = check_returned('value', scheme.value(params, x.v, x.k.at), (*x.v.shape[:-1], None))
     width = v.shape[-1]
     beside = declares(scheme, 'output') and scheme.values is not None
     inner = without_value(scheme)
@@ -40,7 +40,8 @@ def turning(compute: Compute, scheme: Scheme) -> Compute:
       inner = _adding_beside(inner, width)
     found = compute(inner, rules, x._replace(v=v))
     out, *weights = found if isinstance(found, tuple) else (found,)
-    total = scheme.output(params, out[..., :width], q.at)
+    out_shape = (*out.shape[:-1], None)
+    total = check_returned('output', scheme.output(params, out[..., :width], q.at), out_shape)
     total = total + out[..., width:] if beside else total
     return (total, *weights) if weights else total
 

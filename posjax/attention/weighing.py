@@ -29,6 +29,7 @@ def weights(
   logit_cap: float | None = None,
   sinks: Float[Array, ' H'] | None = None,
   scale: float | None = None,
+  model_places: bool = False,
 ) -> Float[Array, '*B H T S']:
   """The attention weights of a scheme, for pictures and tests: all [T, S] of them in memory.
 
@@ -55,6 +56,7 @@ def weights(
     logit_cap: bounds the logits.
     sinks: one logit per head that takes its share of the softmax.
     scale: factor of q . k; by default 1/sqrt(D).
+    model_places: whether the model calls the scheme's `ids` and `embed` before its first layer.
 
   Returns:
     float32 [*B, H, T, S]. Each row sums to 1, less what a sink takes; to 0 where a query sees
@@ -76,5 +78,6 @@ def weights(
     **{'q_segments': q_segments, 'k_segments': k_segments},
     **{'mask': mask, 'bias': bias, 'causal': causal, 'window': window},
     **{'logit_cap': logit_cap, 'sinks': sinks, 'scale': scale},
+    'model_places': model_places,
   }
   return attend(q, k, k, scheme, params, **options, return_weights=True)[1]

@@ -13,12 +13,7 @@ import numpy as np
 
 from posjax.arguments import Size, read, shown
 from posjax.attention.dispatch import IMPLEMENTATIONS
-from posjax.scheme import Params, Scheme, check_key, declares
-
-_CALLS = {
-  'ids': 'place 0, ids = scheme.ids(pos, key)',
-  'embed': 'place 1, x = scheme.embed(params, x, tokens, ids)',
-}
+from posjax.scheme import Params, Scheme, check_key
 
 
 def check_scheme(scheme: Any) -> None:
@@ -31,24 +26,6 @@ def check_scheme(scheme: Any) -> None:
     raise TypeError(f'scheme must be a Scheme, as from posjax.get({scheme!r}), but got the text.')
   if not isinstance(scheme, Scheme):
     raise TypeError(f'scheme must be a Scheme, but got {shown(scheme)}.')
-
-
-def check_places(scheme: Scheme, model_places: bool) -> None:
-  """Refuses a scheme that acts where only the model can, unless the model is said to do so.
-
-  Args:
-    scheme: any scheme.
-    model_places: whether the model calls the scheme's `ids` and `embed`.
-
-  Raises:
-    ValueError: if the scheme has one of them, and nobody is said to call it.
-  """
-  calls = [words for field, words in _CALLS.items() if declares(scheme, field)]
-  if calls and not model_places:
-    raise ValueError(
-      f'The scheme acts before the first layer ({"; ".join(calls)}), where a layer cannot: the '
-      'model must call this, and say so by model_places=True, but got model_places=False.'
-    )
 
 
 def check_switches(**switches: Any) -> None:

@@ -11,7 +11,7 @@ from jaxtyping import Array, Int, Num
 
 from posjax.arguments import Share, read, shown
 from posjax.attention import attend
-from posjax.attention.inputs import read_window
+from posjax.attention.inputs import check_places, read_window
 from posjax.layers import arguments
 from posjax.layers.tokens import check_array, check_ids
 from posjax.scheme import Ids, Params, Scheme, declares, merge, split
@@ -135,6 +135,7 @@ def attention_fn(
         broadcast_dropout=broadcast_dropout,
         implementation=_implementation(implementation, precision),
         return_weights=module is not None,
+        model_places=True,  # asked when this function was made
       )
     return out if module is None else _sown(module, out)
 
@@ -150,7 +151,7 @@ def check_hooked(scheme: Any, causal: Any, model_places: Any) -> None:
   """
   arguments.check_scheme(scheme)
   arguments.check_switches(causal=causal, model_places=model_places)
-  arguments.check_places(scheme, model_places)
+  check_places(scheme, model_places)
   if declares(scheme, 'prepare'):
     raise ValueError(
       "The scheme prepares its sides from the layer's input, which Flax does not hand over; use "

@@ -9,7 +9,7 @@ from jaxtyping import Array, Bool, Float, Inexact, Int
 
 from posjax.arguments import Positive, Share, Size, read
 from posjax.attention import attend
-from posjax.attention.inputs import Window, check_order, read_window
+from posjax.attention.inputs import Window, check_order, check_places, read_window
 from posjax.attention.padding import blanked
 from posjax.attention.parameters import Trusted, check
 from posjax.layers import arguments, projections
@@ -85,7 +85,7 @@ def make(
   arguments.check_scheme(scheme)
   value_dim = _value_dim(scheme, dims, value_dim)
   arguments.check_switches(causal=causal, model_places=model_places)
-  arguments.check_places(scheme, model_places)
+  check_places(scheme, model_places)
   window = read_window(window, causal)
   logit_cap = read(logit_cap, Positive | None, 'The logit cap')
   dropout_rate = read(dropout_rate, Share, 'The dropout rate')
@@ -267,6 +267,7 @@ def attend_prepared(
     dropout_key=dropout_key,
     implementation=layer.implementation,
     return_weights=return_weights,
+    model_places=True,  # `make` has asked
   )
   _check_width(layer, attended[0] if return_weights else attended)
   return attended

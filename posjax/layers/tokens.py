@@ -7,6 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Inexact, Int, Num
 
+from posjax.attention.inputs import token_numbers
 from posjax.attention.padding import blanked
 from posjax.scheme import At, Ids
 
@@ -95,7 +96,7 @@ def check_tokens(
 
   Raises:
     TypeError: if one is no array, or an array of other numbers.
-    ValueError: if a shape does not fit.
+    ValueError: if a shape does not fit, or JAX cannot hold the numbers of NumPy's arrays.
   """
   x, pos = tokens.x, tokens.pos
   check_array(names[0], x)
@@ -116,6 +117,7 @@ def check_tokens(
     check_array(names[3], tokens.order)
     _check_numbers(names[3], tokens.order)
     check_rows(names[3], tokens.order, batch, length, 1)
+  token_numbers(**dict(zip(names[1:], (pos, tokens.segments, tokens.order), strict=True)))
 
 
 def check_keys(queries: Tokens, keys: Tokens) -> None:

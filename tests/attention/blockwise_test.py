@@ -54,7 +54,8 @@ class Case:
 
   def out(self, implementation, q, k, v, params, **options):
     side = {'q_pos': self.pos[-self.q.shape[-3] :], 'k_pos': self.pos, **options}
-    return posjax.attend(q, k, v, self.scheme, params, implementation=implementation, **side)
+    options = {'implementation': implementation, 'model_places': True}
+    return posjax.attend(q, k, v, self.scheme, params, **options, **side)
 
   def answer(self, implementation, **options):
     """The output, and the gradients of q, k, v, parameters, sinks and a bias."""
@@ -232,7 +233,7 @@ def test_complex_heads_are_the_references_and_so_are_their_gradients(line):
   def number(args, how):
     params, q, k, v = args
     side = {'q_pos': pos[-21:], 'k_pos': pos, 'causal': True, 'implementation': how}
-    out = posjax.attend(q, k, v, scheme, params, **side)
+    out = posjax.attend(q, k, v, scheme, params, model_places=True, **side)
     return (out.real * draw[3, :, -21:]).sum() + (out.imag * draw[0, :, -21:]).sum()
 
   args = params, q[:, -21:], k, v

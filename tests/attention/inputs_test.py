@@ -6,8 +6,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from flax import nnx
 
 import posjax
+import posjax.linen
+import posjax.nnx
 from posjax.attention import inputs
 from posjax.scheme import Scheme
 from tests.toy_schemes import TOYS
@@ -223,9 +226,9 @@ def test_changed_ids_are_no_order(rule):
     with pytest.raises(
       ValueError, match=r'changes the ids, so causal and window need q_order and k'
     ):
-      attend(scheme=MOVED, params={}, **rule, **missing)
-  assert attend(scheme=MOVED, params={}, **rule, **order).shape == Q.shape
-  assert attend(scheme=MOVED, params={}).shape == Q.shape
+      attend(scheme=MOVED, params={}, model_places=True, **rule, **missing)
+  assert attend(scheme=MOVED, params={}, model_places=True, **rule, **order).shape == Q.shape
+  assert attend(scheme=MOVED, params={}, model_places=True).shape == Q.shape
 
 
 @pytest.mark.parametrize('rule', [{'causal': True}, {'window': 3}])
@@ -403,3 +406,74 @@ def test_narrow_ids_are_widened_before_they_can_wrap():
 def test_unsigned_ids_that_no_signed_one_holds_are_refused(unchecked):
   with pytest.raises(TypeError, match='k_pos must be signed integers or float32, but got uint32'):
     attend(k_pos=jnp.arange(5, dtype=jnp.uint32))
+
+
+def test_layers_and_the_hook_take_arrays_of_numpy_inside_all_transformations(unchecked):
+  x, numbers = jnp.ones((1, 4, 16)), np.arange(4)
+  scheme, order = posjax.get('rope'), {'order': numbers, 'segments': numbers + 1}
+  layer = posjax.nnx.Attention(16, 2, scheme, causal=True, rngs=nnx.Rngs(0))
+  module = posjax.linen.Attention(16, 2, scheme, causal=True)
+  params = module.init(jax.random.key(0), x, numbers)
+  hook = posjax.attention_fn(scheme, {}, q_pos=numbers, q_order=numbers, q_segments=numbers + 1)
+  for run in (
+    lambda x: layer(x, numbers, **order),
+    lambda x: module.apply(params, x, numbers, **order),
+    lambda x: hook(*[x.reshape(1, 4, 2, 8)] * 3, is_causal=True).reshape(x.shape),
+  ):
+    branch = lambda x, run=run: jax.lax.cond(True, jax.checkpoint(run), run, x)
+    loop = lambda x, branch=branch: jax.lax.scan(lambda _, x: (None, branch(x)), None, x[None])[1]
+    assert jax.eval_shape(jax.jit(loop), x).shape == (1, *x.shape)
+  with pytest.raises(ValueError, match=r'pos must fit int32 .* from 0 to 3000000000'):
+    layer(x, numbers * 10**9)
+
+
+def test_ids_of_numpy_that_float32_would_move_are_refused(unchecked):
+  assert attend(q_pos=np.arange(3) / 3).shape == Q.shape
+  for far in (2.0**24 + 1, 1e6 + 0.01):
+    with pytest.raises(ValueError, match='q_pos must be integers, or float64 numbers that float'):
+      attend(q_pos=np.array([0, 1, far]))
+
+
+RETURNED = {
+  'query': lambda params, q, at: q[:, :2],
+  'key': lambda params, k, at: k[:, :, :1],
+  'value': lambda params, v, at: v[:, :2],
+  'logits': lambda params, logits, q, k, q_at, k_at: logits[:, :1],
+  'values': lambda params, weights, q_at, k_at: weights.sum(-1, keepdims=True),
+  'output': lambda params, out, at: out[:, :1],
+}
+
+
+@pytest.mark.parametrize('implementation', ['dense', 'blockwise'])
+@pytest.mark.parametrize('place', RETURNED)
+def test_a_place_that_returns_other_axes_is_refused(place, implementation):
+  scheme = Scheme(**{place: RETURNED[place]})
+  with pytest.raises(ValueError, match=rf"The scheme's {place} must return \[2, .* but got shape"):
+    attend(scheme=scheme, params={}, implementation=implementation)
+
+
+def test_place_2_makes_heads_of_one_width():
+  wider = Scheme(query=lambda params, q, at: jnp.concatenate([q, q], -1))
+  with pytest.raises(ValueError, match='heads of one width, but got 12 and 6'):
+    attend(scheme=wider, params={})
+
+
+@pytest.mark.parametrize('implementation', ['dense', 'blockwise'])
+def test_an_infinite_sink_takes_all_and_another_head_keeps_its_gradient(implementation):
+  def run(sinks):
+    return attend(q=PAIRS, k=KEYS, v=KEYS, sinks=sinks, implementation=implementation)
+
+  sinks = jnp.array([jnp.inf, 0, -jnp.inf, 1])
+  np.testing.assert_array_equal(run(sinks)[:, :, 0], 0)
+  slopes = jax.grad(lambda sinks: run(sinks).sum())(sinks)
+  assert jnp.isfinite(slopes).all()
+  assert slopes[1] != 0
+
+
+@pytest.mark.parametrize('line', ['sinusoidal', 'learned(max_length=9)', 'randomized(99)+alibi'])
+def test_a_scheme_that_acts_before_the_first_layer_needs_a_model_that_says_so(line):
+  scheme = posjax.get(line)
+  params = posjax.init(scheme, jax.random.key(0), posjax.Dims(24, 4, 6))
+  with pytest.raises(ValueError, match=r'before the first layer .* but got model_places=False'):
+    attend(scheme=scheme, params=params)
+  assert attend(scheme=scheme, params=params, model_places=True).shape == Q.shape

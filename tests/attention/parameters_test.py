@@ -139,7 +139,9 @@ def test_the_sentence_names_the_parameter_what_it_should_be_and_what_it_is():
   ):
     compared(posjax.get('rope'), {'more': jnp.ones(4)})
   scheme, _, at = made('deberta')
-  with pytest.raises(ValueError, match=r'as from params, at = scheme\.prepare\(params, x, pos, No'):
+  with pytest.raises(
+    ValueError, match=r'from params, at = posjax\.prepare\(scheme, params, x, pos'
+  ):
     compared(scheme, posjax.init(scheme, jax.random.key(0), DIMS), at)
 
 

@@ -46,7 +46,8 @@ class Case:
 
   def out(self, implementation, q, k, v, params, **options):
     side = {'q_pos': self.pos[-self.q.shape[-3] :], 'k_pos': self.pos, **options}
-    return posjax.attend(q, k, v, self.scheme, params, implementation=implementation, **side)
+    options = {'implementation': implementation, 'model_places': True}
+    return posjax.attend(q, k, v, self.scheme, params, **options, **side)
 
   def answer(self, implementation, **options):
     """The output, and the gradients of q, k, v, parameters and sinks."""

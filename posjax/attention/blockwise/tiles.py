@@ -16,7 +16,7 @@ from jaxtyping import Array, Bool, Float, Inexact, UInt32
 
 from posjax.attention import masks, places
 from posjax.attention.distances import Table
-from posjax.attention.inputs import Rules, Side
+from posjax.attention.inputs import Rules, Side, check_returned
 from posjax.attention.softmax import Sums, softmax_step
 from posjax.math.heads import product
 from posjax.math.toeplitz import shift, unshift
@@ -251,6 +251,8 @@ def _logits(plan: Plan, x: Tile, content) -> Float[Array, 'B H T S']:
 def _values(plan, x: Tile, weights) -> Inexact[Array, 'B K t E']:
   """Place 4, in the order of `Running.out`."""
   out = plan.scheme.values(x.params, weights, x.q_side.at, x.k_side.at)
+  batch, heads, queries, _ = weights.shape
+  check_returned('values', out, (batch, queries, heads, x.v.shape[2]))
   return out.swapaxes(1, 2).reshape(*x.v.shape[:2], -1, out.shape[-1])
 
 
