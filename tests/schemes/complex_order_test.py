@@ -1,3 +1,4 @@
+import functools
 from pathlib import Path
 
 import jax
@@ -16,7 +17,8 @@ from tests.loops import error
 GOLDEN = np.load(Path(__file__).parents[1] / 'golden' / 'complex_order.npz')
 DIMS = posjax.Dims(width=6, num_heads=2, head_dim=3, vocab=7)
 ANY = {'frequency': jnp.ones((7, 6))}  # attention does not read it
-attend = jax.jit(posjax.attend, static_argnums=3, static_argnames='causal')
+in_model = functools.partial(posjax.attend, model_places=True)  # the tests call `embed`
+attend = jax.jit(in_model, static_argnums=3, static_argnames='causal')
 embed = jax.jit(lambda scheme, *args: scheme.embed(*args), static_argnums=0)
 
 
@@ -137,7 +139,7 @@ def test_it_equals_the_authors_attention_with_its_gradients():
 
     heads = (jax.lax.complex(*project(parts, *weights[n])).reshape(2, 5, 2, 4) for n in 'qkv')
     how = scheme(conjugate=False)
-    out = posjax.attend(*heads, how, ANY, q_pos=pos, k_pos=pos, mask=mask).reshape(2, 5, 8)
+    out = in_model(*heads, how, ANY, q_pos=pos, k_pos=pos, mask=mask).reshape(2, 5, 8)
     return project((out.real, out.imag), *weights['o'])
 
   out = jax.jit(layer)(parts, weights)

@@ -1,3 +1,4 @@
+import functools
 from pathlib import Path
 
 import jax
@@ -12,7 +13,7 @@ from tests.loops import error
 
 GOLDEN = np.load(Path(__file__).parents[1] / 'golden' / 'complex_vanilla.npz')
 DIMS = posjax.Dims(width=6, num_heads=2, head_dim=3, vocab=7)
-attend = jax.jit(posjax.attend, static_argnums=3)
+attend = jax.jit(functools.partial(posjax.attend, model_places=True), static_argnums=3)
 
 
 def float32(name):

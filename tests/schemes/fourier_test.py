@@ -63,7 +63,7 @@ def test_attention_sees_the_codes_through_the_embeddings():
   heads = lambda x: x.reshape(1, 6, 2, 6)
   coded = embed(params, x, None, pos)
   q = heads(coded)
-  out = posjax.attend(q, q, q, scheme, params, q_pos=pos, k_pos=pos)
+  out = posjax.attend(q, q, q, scheme, params, q_pos=pos, k_pos=pos, model_places=True)
   coded = _reference(x, np.asarray(pos)[..., None], params, params['frequencies'])
   q = coded.reshape(1, 6, 2, 6)
   weights = np.exp(np.einsum('bthd,bshd->bhts', q, q) / np.sqrt(6))

@@ -1,3 +1,5 @@
+import functools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -8,7 +10,9 @@ from posjax.math.angles import angles, frequencies
 from posjax.positions import grid
 from posjax.schemes import interpolated
 
-attend = jax.jit(posjax.attend, static_argnums=3, static_argnames='causal')
+attend = jax.jit(
+  functools.partial(posjax.attend, model_places=True), static_argnums=3, static_argnames='causal'
+)
 
 
 @pytest.mark.parametrize('factor', [0.5, 2.0, 3.0, 7.3])

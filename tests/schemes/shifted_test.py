@@ -95,7 +95,7 @@ def _layer(line, ids, key):
     q, k, v = ((x @ m.astype(np.float32)).reshape(3, 6, 2, 4) for m in matrices)
     order = jnp.arange(6)
     side = {'q_pos': pos, 'k_pos': pos, 'q_order': order, 'k_order': order}
-    return posjax.attend(q, k, v, scheme, params, **side, causal=True)
+    return posjax.attend(q, k, v, scheme, params, **side, causal=True, model_places=True)
 
   return out(ids, x, key)
 
