@@ -1,6 +1,7 @@
 """Data is named in one line, `kind:argument`, which each kind of data reads with `parse`."""
 
 from collections.abc import Sequence
+from pathlib import Path
 
 from posjax.experiment.names import nearest, refusal
 
@@ -31,6 +32,20 @@ def parse(what: str, expression: str, forms: Sequence[str]) -> tuple[str, str]:
     if expression == form or (kind == name and expected.isupper() and argument):
       return kind, argument
   raise ValueError(refusal(what, expression, forms, _meant(kind, colon, expression, forms)))
+
+
+def path_of(argument: str) -> Path:
+  """The path of a file or a folder, in which `~` is the home folder.
+
+  Raises:
+    ValueError: if it begins with the home folder of a user whom there is not.
+  """
+  try:
+    return Path(argument).expanduser()
+  except RuntimeError:
+    raise ValueError(
+      f"A path with '~' must name a user with a home folder, but got {argument!r}."
+    ) from None
 
 
 def _meant(kind: str, colon: str, expression: str, forms: Sequence[str]) -> str | None:

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TypeVar
 
+from posjax.experiment.data.expression import path_of
 from posjax.experiment.data.lines import lines
 from posjax.experiment.data.splits import HELD_OUT, TRAIN, file_named
 
@@ -26,7 +27,7 @@ def read(place: str, example: Callable[[str, str], Example]) -> tuple[list[Examp
       held-out file without lines, which would be taken for none.
     FileNotFoundError: there is no such file.
   """
-  path = Path(place).expanduser()
+  path = path_of(place)
   every = lambda path: [example(line, where) for where, line in lines(path, path.read_bytes())]
   if path.is_file():
     return every(path), []

@@ -1,11 +1,12 @@
 """Word vectors from a text file, as word2vec and GloVe write them: `word number number ...`."""
 
 from collections.abc import Mapping
-from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Bool, Float
+
+from posjax.experiment.data.expression import path_of
 
 
 class Vectors(NamedTuple):
@@ -36,7 +37,7 @@ def read(path: str, ids: Mapping[str, int], rows: int, width: int) -> Vectors:
     FileNotFoundError: there is no file.
     ValueError: a line has another width or no finite numbers, or the file has none of the words.
   """
-  place = Path(path).expanduser()
+  place = path_of(path)
   if not place.is_file():
     raise FileNotFoundError(f'vectors expects a file of word vectors, but none is at {place}.')
   wanted = {word.encode(): number for word, number in ids.items()}

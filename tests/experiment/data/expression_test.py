@@ -63,3 +63,8 @@ def test_every_kind_words_its_error_alike(what, read, forms):
     read('file:')
   hint = "; did you mean 'file:PATH'?"
   assert str(error.value) == f"Unknown {what} 'file:'{hint} There are: {', '.join(forms)}."
+
+
+def test_a_home_folder_that_there_is_not_is_refused_in_one_sentence():
+  with pytest.raises(ValueError, match=r"must name a user with a home folder, but got '~nobody_"):
+    text.read('file:~nobody_of_this_name/x')

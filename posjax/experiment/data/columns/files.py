@@ -3,6 +3,7 @@
 from pathlib import Path
 
 from posjax.experiment.data.columns.tags import check_tag
+from posjax.experiment.data.expression import path_of
 from posjax.experiment.data.folder import check_held_out
 from posjax.experiment.data.lines import lines
 from posjax.experiment.data.splits import HELD_OUT, TRAIN, file_named
@@ -33,7 +34,7 @@ def read(place: str) -> tuple[list[Raw], list[Raw], int]:
       has no tokens, a line is no UTF-8, or there is a held-out file without sentences.
     FileNotFoundError: there is no such file.
   """
-  path = Path(place).expanduser()
+  path = path_of(place)
   if path.is_file():
     train, skipped = _sentences(path)
     return train, [], skipped

@@ -5,6 +5,7 @@ Line n of `train.de` and line n of `train.en` are a pair; so are the lines of `v
 
 from pathlib import Path
 
+from posjax.experiment.data.expression import path_of
 from posjax.experiment.data.lines import lines
 from posjax.experiment.data.splits import HELD_OUT
 
@@ -38,7 +39,7 @@ def read(
       held-out files of two names, of which none was chosen; or the training files were.
     FileNotFoundError: there is no such folder, or a file is missing.
   """
-  folder = Path(place).expanduser()
+  folder = path_of(place)
   if not folder.is_dir():
     is_there = 'is a file' if folder.exists() else 'is not there'
     raise FileNotFoundError(

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from posjax.experiment.data.expression import path_of
 from posjax.experiment.data.fingerprint import fingerprint
 from posjax.experiment.data.lines import lines
 
@@ -63,7 +64,7 @@ def read(path: str) -> Pairs:
     FileNotFoundError: nothing is at `path`, or the folder holds no `.tsv` file.
     ValueError: a line is not a question, a tab and an answer, it is no UTF-8, or there is no line.
   """
-  place = Path(path).expanduser()
+  place = path_of(path)
   files = sorted(place.glob('*.tsv')) if place.is_dir() else [place]
   if not files or not files[0].is_file():
     what = 'no .tsv file is in the folder' if place.is_dir() else 'nothing is at'

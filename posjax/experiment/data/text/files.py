@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+from posjax.experiment.data.expression import path_of
 from posjax.experiment.data.splits import HELD_OUT, TRAIN
 
 Documents = tuple[bytes, ...]
@@ -35,7 +36,7 @@ def read(path: str) -> tuple[Documents, Documents]:
     FileNotFoundError: nothing is at `path`, or the folder lacks one of the two kinds of file.
     ValueError: a file is empty, or a single file has fewer than 2 bytes.
   """
-  place = Path(path).expanduser()
+  place = path_of(path)
   if place.is_dir():
     return _documents(place, TRAIN), _documents(place, HELD_OUT)
   if not place.is_file():
@@ -72,7 +73,7 @@ def read_enwik8(path: str) -> tuple[Documents, Documents]:
     FileNotFoundError: no file is at `path`.
     ValueError: it has another size.
   """
-  place = Path(path).expanduser()
+  place = path_of(path)
   if not place.is_file():
     raise FileNotFoundError(f'A file of {sum(_MILLIONS)} million bytes is expected at {place}.')
   size, expected = place.stat().st_size, sum(_MILLIONS) * _MILLION
@@ -85,7 +86,7 @@ def read_enwik8(path: str) -> tuple[Documents, Documents]:
 
 def names(path: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
   """The file of each document that `read` reads, or which part of it."""
-  place = Path(path).expanduser()
+  place = path_of(path)
   if place.is_dir():
     train, held_out = _names(place, TRAIN), _names(place, HELD_OUT)
     return tuple(f'{place / name}' for name in train), tuple(f'{place / name}' for name in held_out)

@@ -2,6 +2,8 @@
 
 from pathlib import Path
 
+from posjax.experiment.data.expression import path_of
+from posjax.experiment.data.folder import check_held_out
 from posjax.experiment.data.lines import lines
 from posjax.experiment.data.splits import HELD_OUT, TRAIN, file_named
 from posjax.experiment.data.trees import tree
@@ -23,19 +25,19 @@ def read(place: str, held_out: str | None) -> tuple[list[Placed], list[Placed]]:
 
   Raises:
     ValueError: a tree is none (`tree.read`); a line is no UTF-8; two files of the folder have such
-      a name; or the held-out file is the training one.
+      a name; or the held-out file is the training one, or holds no tree.
     FileNotFoundError: there is no such file.
   """
-  path = Path(place).expanduser()
+  path = path_of(place)
   train, judged = (path, None) if path.is_file() else _in_folder(path)
   if held_out is not None:
-    judged = Path(held_out).expanduser()
+    judged = path_of(held_out)
     if not judged.is_file():
       raise FileNotFoundError(f'held_out should be a file of trees, but none is at {judged}.')
     if judged.resolve() == train.resolve():
       raise ValueError(f'held_out should be another file than {train}, which is learned from.')
   every = lambda path: tree.read(lines(path, path.read_bytes()))
-  return every(train), [] if judged is None else every(judged)
+  return every(train), [] if judged is None else check_held_out(judged, every(judged))
 
 
 def _in_folder(path: Path) -> tuple[Path, Path | None]:

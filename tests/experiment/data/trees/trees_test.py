@@ -44,6 +44,9 @@ def test_the_held_out_file_may_be_named(tmp_path):
     trees.read(f'file:{files[0]}', held_out=str(files[0]))
   with pytest.raises(FileNotFoundError, match=r'held_out should be a file of trees'):
     trees.read(f'file:{files[0]}', held_out=str(tmp_path))
+  files[2].write_text('')
+  with pytest.raises(ValueError, match=r'dev\.trees should hold what is held out, but it is empty'):
+    trees.read(f'file:{files[0]}', held_out=str(files[2]))
   with pytest.raises(FileNotFoundError, match=r'should hold a train.trees, but holds dev'):
     trees.read(f'file:{tmp_path}')
   with pytest.raises(FileNotFoundError, match=r'nothing is at'):
