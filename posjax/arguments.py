@@ -21,6 +21,7 @@ import numpy as np
 
 from posjax import line
 
+_CHECKED = '_posjax_checked'  # the attribute by which a decorated constructor is known
 _REGISTRY = 'posjax.schemes.'  # the folder whose files `posjax.get` calls by their names
 _END = 2**31  # the integers that ids and sizes can be end before it
 # As float64: NumPy would compare in float32, where a larger number overflows.
@@ -256,7 +257,13 @@ def checked(constructor: Callable[_P, _T]) -> Callable[_P, _T]:
     }
     return made.with_line(_line(constructor, changed)) if hasattr(made, 'with_line') else made
 
+  setattr(reading, _CHECKED, True)
   return reading
+
+
+def is_checked(function: Any) -> bool:
+  """Whether `checked` decorates it, so that it is the constructor of a scheme."""
+  return getattr(function, _CHECKED, False) is True
 
 
 def _is_default(value: Any, default: Any) -> bool:

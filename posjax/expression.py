@@ -17,7 +17,7 @@ from typing import Any
 from posjax import schemes
 from posjax.arguments import read, shown
 from posjax.chain import chain
-from posjax.foreign import make
+from posjax.foreign import imports_allowed, make
 from posjax.line import call
 from posjax.scheme import Scheme
 
@@ -37,7 +37,8 @@ def get(expression: str) -> Scheme:
   """Reads a scheme: names, with literal arguments, chained by `+`.
 
   A scheme of your own is named by its module and its function, with a colon between them. The
-  module is then imported and the function called, which runs code: hand over no line with a colon
+  module is then imported and the function called, which must be annotated to return a scheme, as in
+  `def scheme(width: int) -> posjax.Scheme:`. An import runs code: hand over no line with a colon
   that comes from somebody you do not trust. A line without a colon runs nothing but this library.
 
   Equal expressions give the same object, so that jit does not trace twice. A module that changed
@@ -53,7 +54,7 @@ def get(expression: str) -> Scheme:
 
   Raises:
     ValueError: if the line cannot be read, a name is unknown, an argument is wrong, or a module of
-      your own cannot be imported, or makes no scheme.
+      your own cannot be imported, or has no function of that name that makes a scheme.
     TypeError: if it is no string.
 
   Example:
@@ -61,11 +62,12 @@ def get(expression: str) -> Scheme:
     >>> places(get('sinusoidal+alibi')), get('rope(5e5)+alibi()')
     (('embed', 'bias'), rope(base=500000.0)+alibi)
   """
-  return _read(read(expression, str, 'The line of a scheme'))
+  return _read(read(expression, str, 'The line of a scheme'), imports_allowed())
 
 
 @functools.cache
-def _read(expression: str) -> Scheme:
+def _read(expression: str, imports: bool) -> Scheme:
+  """As `get`; what was read where imports are allowed is not handed out where they are not."""
   try:
     nodes = members_of(parsed(expression.strip()))
     return _shared(chain(*(_member(node, expression) for node in nodes)))

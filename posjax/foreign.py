@@ -1,25 +1,69 @@
 """Schemes of other packages: a function in a module that a line names as `module:function`.
 
-Whatever goes wrong there becomes one sentence that names the module and the function, with the
-message and the line of the user's own code.
+Only a function that is annotated to return a scheme is called, and nothing is imported for a line
+that comes from a file (`imports`). Whatever goes wrong becomes one sentence that names the module
+and the function, with the message and the line of the user's own code.
 """
 
+import contextlib
+import contextvars
 import importlib
 import inspect
 import sysconfig
 import traceback
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import jax
 
-from posjax.arguments import nearest, shown, signature_shown
+from posjax.arguments import is_checked, nearest, shown, signature_shown
 from posjax.scheme import Scheme
 
 _LONGEST = 300  # letters of a message of other code that a sentence shows
 _HERE = str(Path(__file__).parent)
 _INSTALLED = tuple(sysconfig.get_paths()[name] for name in ('stdlib', 'purelib', 'platlib'))
+_ALLOWED = contextvars.ContextVar('_ALLOWED', default=True)
+
+
+@contextlib.contextmanager
+def imports(allowed: bool) -> Generator[None]:
+  """Says whether the lines that are read within it may import modules other than those of posjax.
+
+  They may everywhere else, since a line that somebody types is that person's own program. A line
+  from a file, such as the config of a work folder, may not, unless the user trusts the file.
+
+  Args:
+    allowed: whether they may.
+  """
+  token = _ALLOWED.set(allowed)
+  try:
+    yield
+  finally:
+    _ALLOWED.reset(token)
+
+
+def imports_allowed() -> bool:
+  """Whether a line that is read now may import modules other than those of posjax."""
+  return _ALLOWED.get()
+
+
+def check_import(what: str, module: str) -> None:
+  """Refuses to import a module other than those of posjax where `imports` does not allow it.
+
+  Args:
+    what: the thing that is imported, for the error, such as "scheme 'my_package.my_module:scheme'".
+    module: its path, with points between.
+
+  Raises:
+    ValueError: if it may not be imported.
+  """
+  if not imports_allowed() and module.partition('.')[0] != 'posjax':
+    raise ValueError(
+      f"The {what} comes from the config of a work folder, and would import the module '{module}', "
+      'which runs its code: if you trust the folder, allow it with --allow-imports, or with '
+      'allow_imports=True.'
+    )
 
 
 def make(name: str, positional: Sequence[Any], named: Mapping[str, Any]) -> Scheme:
@@ -31,14 +75,16 @@ def make(name: str, positional: Sequence[Any], named: Mapping[str, Any]) -> Sche
     named: arguments by name.
 
   Raises:
-    ValueError: if there is no such module or function, the module cannot be imported, or the
-      function raises or returns no scheme.
+    ValueError: if there is no such module or function, the module cannot be imported, or may not be
+      (`check_import`), the function is not annotated to return a scheme, or it raises or returns
+      something else.
   """
+  check_import(f"scheme '{name}'", name.partition(':')[0])
   function = _find(name)
   try:
     with jax.ensure_compile_time_eval():  # its arrays outlive the program that is being traced
       made = function(*positional, **named)
-  except Exception as error:
+  except (Exception, SystemExit) as error:
     raise ValueError(
       f"The scheme '{name}' could not be made: {_told(error)}.{_takes(function, error)}"
     ) from error
@@ -68,12 +114,25 @@ def _find(name: str) -> Callable[..., Any]:
       f"The scheme '{name}' must name a function of the module '{path}', but there is no "
       f"'{function}'{hint}"
     )
-  if not callable(found):
+  if not _makes_schemes(found):
     raise ValueError(
-      f"The scheme '{name}' must name a function that returns a posjax.Scheme, but got "
+      f"The scheme '{name}' must name a function that is annotated to return a scheme, as in "
+      f"'def {function}(...) -> posjax.Scheme:', since nothing else is called, but got "
       f'{shown(found)}.'
     )
   return found
+
+
+def _makes_schemes(found: Any) -> bool:
+  """Whether a function says that it returns a scheme, which is told without calling it."""
+  try:
+    hint = inspect.signature(found).return_annotation
+  except (ValueError, TypeError):  # no function, or one of C that tells nothing
+    return False
+  if isinstance(hint, str):  # of `from __future__ import annotations`; its name may be an alias
+    hint = getattr(inspect.unwrap(found), '__globals__', {}).get(hint, hint)
+  named = isinstance(hint, str) and hint.rpartition('.')[2] == Scheme.__name__
+  return hint is Scheme or named or is_checked(found)
 
 
 def _unimported(name: str, path: str, error: BaseException) -> ValueError:
@@ -102,7 +161,7 @@ def _place(error: BaseException) -> tuple[str, int | None] | None:
   return (found[0].filename, found[0].lineno) if found else None
 
 
-def _takes(function: Callable[..., Any], error: Exception) -> str:
+def _takes(function: Callable[..., Any], error: BaseException) -> str:
   """The arguments of the function, where a call did not reach it."""
   if not isinstance(error, TypeError) or _place(error):
     return ''

@@ -99,7 +99,9 @@ def test_a_scheme_is_cited_by_the_line_that_made_it():
 
 def test_a_scheme_of_another_package_brings_its_own_entries(tmp_path, monkeypatch):
   monkeypatch.syspath_prepend(tmp_path)
-  code = 'import posjax\ndef scheme():\n  return posjax.get("alibi")._replace(axes=1)\n'
+  code = (
+    'import posjax\ndef scheme() -> posjax.Scheme:\n  return posjax.get("alibi")._replace(axes=1)\n'
+  )
   entry = '@misc{me2030one,\n  title={One},\n  author={Me},\n  year={2030},\n}'
   for name, more in (
     ('cited', f'BIBTEX = {entry!r}\n'),

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import posjax
-from posjax import expression
+from posjax import expression, foreign
 from posjax.scheme import Scheme
 
 MODULE = """
@@ -19,7 +19,7 @@ from posjax.arguments import checked
 FIXED = 7
 
 
-def scheme(width=4, *, steep=1.0):
+def scheme(width=4, *, steep=1.0) -> posjax.Scheme:
   rates = steep * jnp.arange(1.0, width + 1)
   return posjax.Scheme(
     init=lambda key, dims: {'rate': rates[: dims.num_heads]},
@@ -32,17 +32,26 @@ def strict(width: int = 4) -> posjax.Scheme:
   return scheme(width)
 
 
-def alias():
+def alias() -> 'posjax.Scheme':
   return posjax.get('rope(base=2.0)')
 
 
-def wrong():
+def wrong() -> posjax.Scheme:
   return 'rope'
 
 
-def raises(width):
+def raises(width) -> posjax.Scheme:
   if width > 3:
     raise ValueError(f'The width is {width},\\n which is too wide.')
+  return scheme(width)
+
+
+def leaves() -> posjax.Scheme:
+  raise SystemExit(0)
+
+
+@checked
+def unannotated(width: int = 4):
   return scheme(width)
 """
 
@@ -85,6 +94,7 @@ def test_a_function_of_another_package_is_a_scheme_alone_and_in_a_chain(package)
   nested = posjax.get("dape('outside.inner.mine:scheme(width=8)')")
   assert repr(nested) == "dape(inner='outside.inner.mine:scheme(width=8)')"
   assert posjax.get(repr(nested)) is nested
+  assert posjax.get('outside.inner.mine:unannotated(3)').line == f'{MINE}:unannotated(width=3)'
 
 
 def test_an_alias_is_shown_as_it_was_named_and_leaves_the_other_as_it_is(package):
@@ -118,7 +128,12 @@ MINE = 'outside.inner.mine'
     (f'{MINE}:shceme', rf"must name a function of the module '{MINE}', but there is no 'shceme'; "
      r"did you mean 'scheme'\?$"),
     (f'{MINE}:zzz', r"but there is no 'zzz'\.$"),
-    (f'{MINE}:FIXED', r'must name a function that returns a posjax\.Scheme, but got 7\.$'),
+    (f'{MINE}:FIXED', r"must name a function that is annotated to return a scheme, as in 'def FIXED"
+     r"\(\.\.\.\) -> posjax\.Scheme:', since nothing else is called, but got 7\.$"),
+    ('sys:exit(0)', r'nothing else is called, but got <built-in function exit>\.$'),
+    ("os:system('exit 1')", r'nothing else is called, but got <built-in function system>\.$'),
+    ("builtins:eval('1')", r'nothing else is called, but got <built-in function eval>\.$'),
+    (f'{MINE}:leaves', r'could not be made: SystemExit: 0 \(.*mine\.py, line 37\)\.$'),
     (f'{MINE}:wrong', rf"^The scheme '{MINE}:wrong' must return a posjax\.Scheme, but got 'rope'"),
     (f'rope+{MINE}:scheme(widht=1)', rf"^The scheme '{MINE}:scheme' could not be made: TypeError: "
      r".*unexpected keyword argument 'widht'\. It takes \(width=4, \*, steep=1\.0\)\.$"),
@@ -153,7 +168,7 @@ def test_a_failed_import_is_tried_again(package):
   with pytest.raises(ValueError, match='could not be imported'):
     posjax.get('outside.inner.broken:scheme')
   (package / 'broken.py').write_text(
-    'import posjax\nscheme = lambda: posjax.Scheme(axes=1)  # now\n'
+    'import posjax\ndef scheme() -> posjax.Scheme:\n  return posjax.Scheme(axes=1)\n'
   )
   assert posjax.get('outside.inner.broken:scheme') == Scheme(axes=1)
 
@@ -163,3 +178,20 @@ def test_nothing_is_imported_for_a_line_without_a_colon(line, package):
   with pytest.raises(ValueError, match=r'Unknown scheme|must be a name'):
     posjax.get(line)
   assert 'outside' not in sys.modules
+
+
+@pytest.mark.parametrize('line', [f'{MINE}:scheme', f"rope+dape('{MINE}:scheme')"])
+def test_a_line_from_a_file_imports_nothing_unless_that_is_allowed(line, package, unchecked):
+  """Also after the person has read the same line: what was read then is not handed out."""
+  for _ in range(2):
+    with (
+      foreign.imports(allowed=False),
+      pytest.raises(
+        ValueError, match=rf"^The scheme '{MINE}:scheme' .* import the module '{MINE}'"
+      ),
+    ):
+      posjax.get(line)
+    with foreign.imports(allowed=True):
+      assert posjax.get(line) is posjax.get(line)
+  with foreign.imports(allowed=False):
+    assert posjax.get('posjax.schemes.rope:scheme+alibi')  # posjax's own modules need no permission

@@ -9,7 +9,9 @@ Texts are arguments, or the lines of the standard input, which are answered in b
 the whole standard input as one text. A terminal shows styled answers, a pipe or a file gets plain
 ones, and `--plot` draws the pictures that a task has. Where several arguments have answers of more
 than one line, a line with the text stands above each. The work folder is one of train.py: its
-config, its vocabulary and the checkpoint that `config.checkpoint` names are used.
+config, its vocabulary and the checkpoint that `config.checkpoint` names are used. A scheme or task
+of your own, which a config names by its module, is imported with `--allow-imports` alone, since
+that runs its code, and a work folder may come from somebody else.
 """
 
 import argparse
@@ -31,6 +33,7 @@ from posjax.experiment.checks import Seed, check_value, keys_of
 from posjax.experiment.plain import in_picture
 from posjax.experiment.run import make_task
 from posjax.experiment.tasks import Answer, Ask, get_task
+from posjax.foreign import imports
 
 TITLE = 60  # letters of a text above its picture, at most
 ROWS = 64  # texts in a batch, unless the standard input is a terminal
@@ -43,31 +46,39 @@ class Trained(NamedTuple):
   model: nnx.Module
 
 
-def load(workdir: str | Path, *, length: int | None = None) -> Trained:
+def load(workdir: str | Path, *, length: int | None = None, allow_imports: bool = False) -> Trained:
   """The last model of a work folder.
 
   Args:
     workdir: a folder of train.py, which may still be training.
     length: tokens to say, for tasks that have a `sample_length`; by default that one.
+    allow_imports: as of `posjax.experiment.load`.
 
   Raises:
     FileNotFoundError: if there is no run in the folder, or no checkpoint yet.
     ValueError: if the task cannot be asked, a number is out of range, the data are not those of the
-      run, or the checkpoint is of another model than the folder's config.
+      run, the checkpoint is of another model than the folder's config, or that names a module to
+      import.
   """
   workdir = Path(workdir)
-  config = trained.read_config(workdir)
-  if length is not None:
-    _set_length(config, length)
-  task = make_task(config, workdir)
-  trained.check_data(task, workdir)
-  if task.ask is None:
-    raise ValueError(f'{workdir}: this model of the task {config.task.name} cannot be asked.')
-  return Trained(task.ask, nnx.merge(*trained.restore(workdir, config, task)))
+  with imports(allowed=allow_imports):
+    config = trained.read_config(workdir)
+    if length is not None:
+      _set_length(config, length)
+    task = make_task(config, workdir)
+    trained.check_data(task, workdir)
+    if task.ask is None:
+      raise ValueError(f'{workdir}: this model of the task {config.task.name} cannot be asked.')
+    return Trained(task.ask, nnx.merge(*trained.restore(workdir, config, task)))
 
 
 def ask(
-  workdir: str | Path, texts: Sequence[str], *, seed: int = 0, length: int | None = None
+  workdir: str | Path,
+  texts: Sequence[str],
+  *,
+  seed: int = 0,
+  length: int | None = None,
+  allow_imports: bool = False,
 ) -> list[Answer]:
   """Asks the model of a work folder about texts, all of them in one batch.
 
@@ -76,13 +87,14 @@ def ask(
     texts: what to continue, to label or to answer, as the task takes it.
     seed: of what is sampled, and of random ids.
     length: as of `load`.
+    allow_imports: as of `posjax.experiment.load`.
 
   Raises:
     FileNotFoundError: as `load`.
     ValueError: as `load`, or if there is no text, or one cannot be read.
   """
   check_value('seed', Seed, seed)
-  asked, model = load(workdir, length=length)
+  asked, model = load(workdir, length=length, allow_imports=allow_imports)
   _check(texts, asked.empty)
   return asked.answer(model, texts, jax.random.key(seed))
 
@@ -214,6 +226,9 @@ def main() -> None:
   parser.add_argument('--workdir', required=True, help='folder of the run')
   parser.add_argument('--length', type=int, help="tokens to say; by default the config's")
   parser.add_argument('--seed', type=int, default=0, help='of what is sampled')
+  parser.add_argument(
+    '--allow-imports', action='store_true', help='imports the modules that the folder names'
+  )
   parser.add_argument('--plot', metavar='FILE', help='draws the pictures of the answers')
   parser.add_argument(
     'text',
@@ -224,7 +239,8 @@ def main() -> None:
   logging.set_verbosity(logging.ERROR)  # orbax says at length that it only reads
   try:
     check_value('--seed', Seed, given.seed)
-    one, console, found = load(given.workdir, length=given.length), plain.console(), []
+    one = load(given.workdir, length=given.length, allow_imports=given.allow_imports)
+    console, found = plain.console(), []
     groups = batches(given.text, sys.stdin, one.asked.empty)
     if given.text:
       found = list(answers(one, groups, given.seed))

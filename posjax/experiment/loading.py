@@ -15,6 +15,7 @@ from posjax.experiment.models.blocks import Stack
 from posjax.experiment.models.embedding import Positions
 from posjax.experiment.models.partitioned import PartitionedAttention
 from posjax.experiment.run import make_task
+from posjax.foreign import imports
 from posjax.layers import parameters
 from posjax.nnx import Attention, Parameters
 from posjax.scheme import Params, Scheme
@@ -63,23 +64,31 @@ class Loaded(NamedTuple):
     )
 
 
-def load(workdir: str | Path, schemes: Sequence[posjax.Scheme] = ()) -> Loaded:
+def load(
+  workdir: str | Path, schemes: Sequence[posjax.Scheme] = (), *, allow_imports: bool = False
+) -> Loaded:
   """The trained model of a work folder, the schemes of its layers, and its config.
+
+  A work folder is data, and may come from somebody else: nothing that it names is imported, unless
+  `allow_imports` says so.
 
   Args:
     workdir: a folder of train.py, which may still be training.
     schemes: those that were handed to `train`, if the config only has a name for them.
+    allow_imports: whether schemes and tasks of your own, which the config names by their modules,
+      are imported. That runs their code.
 
   Raises:
     FileNotFoundError: if there is no run in the folder, or no checkpoint yet.
-    ValueError: if the folder holds something else than a run, its data changed since, or the
-      checkpoint is of another model than its config.
+    ValueError: if the folder holds something else than a run, its data changed since, the
+      checkpoint is of another model than its config, or the config names a module to import.
   """
   workdir = Path(workdir)
-  config = trained.read_config(workdir)
-  task = make_task(config, workdir, schemes)
-  trained.check_data(task, workdir)
-  model = nnx.merge(*trained.restore(workdir, config, task))
+  with imports(allowed=allow_imports):
+    config = trained.read_config(workdir)
+    task = make_task(config, workdir, schemes)
+    trained.check_data(task, workdir)
+    model = nnx.merge(*trained.restore(workdir, config, task))
   return Loaded(model, layers_of(model), config)
 
 

@@ -5,6 +5,7 @@
 The folders are of train.py, with one text and a `task.memory`: each length is what a token sees in
 a layer, by default those of the first config. Models are compared as one group, over the hardest
 tokens and over all of them, as in table 8 of Dai et al. 2019, https://arxiv.org/abs/1901.02860.
+`--allow-imports` imports schemes of your own, as `posjax.experiment.ask` does.
 """
 
 import argparse
@@ -22,12 +23,17 @@ from posjax.experiment import sharding, trained
 from posjax.experiment.effective_context import relative_effective_context_length
 from posjax.experiment.evaluation import predictions
 from posjax.experiment.run import make_task
+from posjax.foreign import imports
 
 SHARES = (0.1, 0.5, 1.0)  # of the tokens, the hardest: those of the paper
 
 
 def lengths_of(
-  workdirs: Sequence[str], lengths: Sequence[int] = (), shares: Sequence[float] = SHARES
+  workdirs: Sequence[str],
+  lengths: Sequence[int] = (),
+  shares: Sequence[float] = SHARES,
+  *,
+  allow_imports: bool = False,
 ) -> dict[float, dict[str, int]]:
   """The relative effective context length of each folder's model, by share of the tokens.
 
@@ -35,17 +41,19 @@ def lengths_of(
     workdirs: folders of train.py, two or more, whose models are judged by the same tokens.
     lengths: what a token sees in a layer, itself included; none: those of the first config.
     shares: as in `relative_effective_context_length`.
+    allow_imports: as of `posjax.experiment.load`.
 
   Raises:
     FileNotFoundError: if a folder holds no run, or no checkpoint yet.
     ValueError: if there are fewer than two different folders, a model has no memory, or they are
-      not judged by the same tokens at the same lengths.
+      not judged by the same tokens at the same lengths; or as `posjax.experiment.load`.
   """
   if len(set(workdirs)) != len(workdirs) or len(workdirs) < 2:
     raise ValueError(f'Two or more different folders are compared, but got {list(workdirs)}.')
   group, tokens = {}, {}
   for workdir in workdirs:
-    group[workdir], tokens[workdir] = losses(Path(workdir), lengths)
+    with imports(allowed=allow_imports):
+      group[workdir], tokens[workdir] = losses(Path(workdir), lengths)
     lengths = lengths or tuple(group[workdir])
     first = tokens[workdirs[0]]
     if not np.array_equal(first, tokens[workdir]):
@@ -104,10 +112,13 @@ def main() -> None:
   parser = argparse.ArgumentParser('recl', description='How far back trained models gain.')
   parser.add_argument('workdirs', nargs='+', help='folders of the runs')
   parser.add_argument('--lengths', type=_plain_numbers, default=(), help='as 64,128,192')
+  parser.add_argument(
+    '--allow-imports', action='store_true', help='imports the modules that the folders name'
+  )
   given = parser.parse_args()
   logging.set_verbosity(logging.ERROR)  # orbax says at length that it only reads
   try:
-    show(lengths_of(given.workdirs, given.lengths))
+    show(lengths_of(given.workdirs, given.lengths, allow_imports=given.allow_imports))
   except (ValueError, TypeError, OSError, ImportError) as error:
     sys.exit(f'recl: error: {error}')
 

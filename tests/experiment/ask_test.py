@@ -255,6 +255,29 @@ def test_a_config_of_another_model_is_told(spoken, tmp_path):
 
 
 @pytest.mark.parametrize(
+  'changes', [{'scheme': 'mine:f|rope'}, {'task': {'eval_scheme': 'mine:f'}}]
+)
+def test_a_config_of_somebody_else_imports_nothing_unless_that_is_allowed(
+  changes, spoken, tmp_path, monkeypatch
+):
+  monkeypatch.syspath_prepend(tmp_path)
+  (tmp_path / 'mine.py').write_text('raise OSError("it was imported")')
+  folder = copied(spoken, tmp_path)
+  config = json.loads((folder / 'config.json').read_text())
+  config.update(
+    {key: {**config[key], **value} if key == 'task' else value for key, value in changes.items()}
+  )
+  (folder / 'config.json').write_text(json.dumps(config))
+  for read in (load, posjax.experiment.load):
+    with pytest.raises(
+      ValueError, match=r"'mine:f' comes from .* import the module 'mine', .*allow"
+    ):
+      read(folder)
+    with pytest.raises(ValueError, match='OSError: it was imported'):
+      read(folder, allow_imports=True)
+
+
+@pytest.mark.parametrize(
   ('asked', 'length', 'message'),
   [
     ('', None, 'A text to ask is empty'),

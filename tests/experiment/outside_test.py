@@ -16,7 +16,7 @@ import jax.numpy as jnp
 import posjax
 
 
-def scheme(width=4):
+def scheme(width=4) -> posjax.Scheme:
   return posjax.Scheme(
     init=lambda key, dims: {'rate': jnp.full(dims.num_heads, 1.0 / width)},
     bias=lambda params, distance: -jnp.multiply.outer(params['rate'], jnp.log1p(abs(distance))),
@@ -73,18 +73,19 @@ def test_train_resume_and_ask_know_a_scheme_of_another_package(place):
   assert again.returncode == 0, again.stderr
   assert 'resuming after step 2' in again.stdout
   assert (run / 'results.json').read_text() == results
-  said = command(place, '-m', 'posjax.experiment.ask', f'--workdir={run}', '--length=3', 'the old')
+  ask = ['-m', 'posjax.experiment.ask', f'--workdir={run}', '--allow-imports', '--length=3']
+  said = command(place, *ask, 'the old')
   assert said.returncode == 0, said.stderr
   assert said.stdout.startswith('the old')
   sys.path.insert(0, str(place))
   try:
-    layers = posjax.experiment.load(run).layers
+    layers = posjax.experiment.load(run, allow_imports=True).layers
   finally:
     sys.path.remove(str(place))
   assert [repr(layer.scheme) for layer in layers] == [f'{LINE}+rope', 'rope']
   for arguments in (
     ['train.py', f'--workdir={run}', *small(scheme)],
-    ['-m', 'posjax.experiment.ask', f'--workdir={run}', 'the old'],
+    [*ask, 'the old'],
   ):
     unknown = command(place, *arguments, known=False)
     assert unknown.returncode == 1
@@ -121,7 +122,8 @@ def test_the_commands_find_a_package_of_the_folder_in_which_they_are_started(pla
   train = ROOT / 'train.py', config, '--config.task.data=python_docs'
   begun = call(*train, '--workdir=here', *small(LINE))
   assert begun.returncode == 0, begun.stderr
-  said = call('-m', 'posjax.experiment.ask', '--workdir=here', '--length=3', 'the old')
+  ask = ['-m', 'posjax.experiment.ask', '--workdir=here', '--allow-imports', '--length=3']
+  said = call(*ask, 'the old')
   assert said.returncode == 0, said.stderr
   grid = ['--workdir=beside', f'--config={ROOT / "configs" / "default.py"}', f'--schemes={LINE}']
   done = call('-m', 'posjax.experiment.compare', *grid, '--seeds=1', '--processes=2', *small(''))

@@ -203,19 +203,23 @@ def test_a_task_from_outside_is_asked_in_batches_with_styled_text_and_a_picture(
 ):
   result = trained[0]['mine.chain']
   texts = ['0 3 3 1', '2 1 1 2']
-  asked, model = ask.load(result.workdir)
+  with pytest.raises(
+    ValueError, match=r"The task 'mine\.chain' comes from .* module 'mine\.chain'"
+  ):
+    ask.load(result.workdir)
+  asked, model = ask.load(result.workdir, allow_imports=True)
   answers = asked.answer(model, texts, jax.random.key(0))
   assert answers[0].plain == result.sample
   alone = [asked.answer(model, [text], jax.random.key(0))[0].plain for text in texts]
   assert [answer.plain for answer in answers] == alone
   assert [len(answer.styled.spans) for answer in answers] == [4, 4]
   capsys.readouterr()
-  command = ['ask', f'--workdir={result.workdir}', f'--plot={tmp_path}/tags.png', *texts]
-  monkeypatch.setattr(sys, 'argv', command)
+  command = ['ask', f'--workdir={result.workdir}', '--allow-imports']
+  monkeypatch.setattr(sys, 'argv', [*command, f'--plot={tmp_path}/tags.png', *texts])
   ask.main()
   assert capsys.readouterr().out.splitlines() == alone
   assert (tmp_path / 'tags.png').read_bytes().startswith(b'\x89PNG')
-  monkeypatch.setattr(sys, 'argv', ['ask', f'--workdir={result.workdir}', '0 9', '1'])
+  monkeypatch.setattr(sys, 'argv', [*command, '0 9', '1'])
   with pytest.raises(SystemExit, match=r'ask: error: Texts should be as long as one another'):
     ask.main()
 

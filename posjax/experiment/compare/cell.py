@@ -1,6 +1,5 @@
 """One cell of a grid: the run of train.py, and what is measured of it."""
 
-import functools
 import os
 import time
 from pathlib import Path
@@ -105,12 +104,23 @@ def _curve(history: list[dict[str, Any]], name: str) -> list[tuple[int, float | 
   return [(group[-1][0], sum(value for _, value in group) / len(group)) for group in groups]
 
 
-@functools.cache
-def remember_programs(folder: Path) -> None:
-  """Keeps compiled programs in a folder, so that cells which differ in the seed share them."""
-  if 'JAX_COMPILATION_CACHE_DIR' not in os.environ:
-    jax.config.update('jax_compilation_cache_dir', str(folder.resolve()))
+def remember_programs() -> None:
+  """Keeps compiled programs, so that cells which differ in the seed alone share them.
+
+  They lie in the user's cache folder, not in the work folder: that one may come from somebody else,
+  and a compiled program is code.
+  """
+  folder = programs_folder()
+  if folder is not None and 'JAX_COMPILATION_CACHE_DIR' not in os.environ:
+    jax.config.update('jax_compilation_cache_dir', str(folder))
     jax.config.update('jax_persistent_cache_min_compile_time_secs', 0.0)
+
+
+def programs_folder() -> Path | None:
+  """posjax/programs in the user's cache folder, by the XDG specification; None if there is none."""
+  named = os.environ.get('XDG_CACHE_HOME', '')  # which counts only where it is absolute
+  cache = named if os.path.isabs(named) else os.path.expanduser('~/.cache')
+  return Path(cache, 'posjax', 'programs') if os.path.isabs(cache) else None
 
 
 def steps_done(folder: Path) -> int:

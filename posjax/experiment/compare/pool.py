@@ -37,7 +37,7 @@ class Worker:
     self.cell = cell
     if self.process is None:
       self.process = self._start()
-    line = order(cell.config, folder / 'cells' / cell.id, folder / 'programs', **options)
+    line = order(cell.config, folder / 'cells' / cell.id, **options)
     with contextlib.suppress(BrokenPipeError):  # it is dead, as its reader will tell
       print(line, file=self.process.stdin, flush=True)
 

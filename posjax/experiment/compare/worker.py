@@ -23,9 +23,9 @@ from posjax.experiment.compare.results import FULL
 from posjax.experiment.plain import sentence
 
 
-def order(config: Any, folder: Path, programs: Path, **options: Any) -> str:
+def order(config: Any, folder: Path, **options: Any) -> str:
   """An order for a worker, as one line; `options` are those of `run_cell`."""
-  value = {'folder': str(folder), 'programs': str(programs), 'options': options}
+  value = {'folder': str(folder), 'options': options}
   return json.dumps({**value, 'config': base64.b64encode(pickle.dumps(config)).decode()})
 
 
@@ -39,12 +39,12 @@ def main(argv: Sequence[str]) -> None:
     os.sched_setaffinity(0, map(int, argv[0].split(',')))
   logging.set_verbosity(logging.WARNING)  # orbax tells every file otherwise
   answers = os.fdopen(os.dup(1), 'w')
+  remember_programs()
   orders = queue.SimpleQueue()
   threading.Thread(target=_listen, args=(orders,), daemon=True).start()
   while True:
     told = json.loads(orders.get())
     config = pickle.loads(base64.b64decode(told['config']))
-    remember_programs(Path(told['programs']))
     answers.write(json.dumps(attempt(config, Path(told['folder']), **told['options'])) + '\n')
     answers.flush()
 

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 import numpy as np
 from flax import nnx
 
+from posjax.foreign import check_import
 from posjax.scheme import PRNGKey
 
 if TYPE_CHECKING:
@@ -217,7 +218,8 @@ def get_task(name: str) -> Callable[..., Task]:
       between, such as 'my_project.tasks.parsing'.
 
   Raises:
-    ValueError: if there is none of that name.
+    ValueError: if there is none of that name, or its module may not be imported, as the name comes
+      from the config of a work folder.
   """
   if '.' in name:
     return _imported(name)
@@ -232,6 +234,7 @@ def get_task(name: str) -> Callable[..., Task]:
 
 
 def _imported(path: str) -> Callable[..., Task]:
+  check_import(f"task '{path}'", path)
   try:
     module = importlib.import_module(path)
   except ModuleNotFoundError as error:
@@ -240,6 +243,10 @@ def _imported(path: str) -> Callable[..., Task]:
     raise ValueError(
       f"The task '{path}' should be a module that Python finds, but there is no '{error.name}'."
     ) from None
+  except SystemExit as error:
+    raise ValueError(
+      f"The module '{path}' of the task could not be imported: it ended with SystemExit: {error}."
+    ) from error
   if not callable(getattr(module, 'task', None)):
     raise ValueError(f"The module '{path}' should have a function `task`, but it has none.")
   return module.task

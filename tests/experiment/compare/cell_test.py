@@ -5,7 +5,7 @@ import json
 import numpy as np
 
 from posjax.experiment import sharding, training
-from posjax.experiment.compare.cell import CURVE, _curve, run_cell, steps_done
+from posjax.experiment.compare.cell import CURVE, _curve, programs_folder, run_cell, steps_done
 from posjax.experiment.run import setup
 from tests.experiment import runs, small_grid
 
@@ -75,3 +75,10 @@ def test_a_long_curve_is_thinned_to_means_of_neighbours():
   assert len(points) == CURVE
   assert points[0] == (5, 3.0)
   assert points[-1] == (1000, 998.0)
+
+
+def test_compiled_programs_lie_in_the_cache_folder_of_the_user(monkeypatch, tmp_path):
+  for named, expected in ((tmp_path / 'cache', tmp_path / 'cache'), ('here', tmp_path / '.cache')):
+    monkeypatch.setenv('HOME', str(tmp_path))
+    monkeypatch.setenv('XDG_CACHE_HOME', str(named))
+    assert programs_folder() == expected / 'posjax' / 'programs'

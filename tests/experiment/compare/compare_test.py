@@ -25,7 +25,12 @@ def start(folder: Path, *arguments: str, within: Sequence[str] = (), **options) 
   return subprocess.Popen(
     [*within, *COMMAND, CONFIG, f'--workdir={folder}', *arguments],
     cwd=ROOT,
-    env={**os.environ, 'JAX_ENABLE_COMPILATION_CACHE': 'true', 'XLA_FLAGS': ''},
+    env={
+      **os.environ,
+      'JAX_ENABLE_COMPILATION_CACHE': 'true',
+      'XDG_CACHE_HOME': str(folder / 'cache'),
+      'XLA_FLAGS': '',
+    },
     text=True,
     **{'stdout': subprocess.PIPE, 'stderr': subprocess.PIPE, **options},
   )
@@ -93,6 +98,7 @@ def test_a_killed_grid_loses_at_most_the_running_cell_and_ends_with_the_same_tab
   third = finish(start(killed, *GRID))
   assert table(third) == table(expected)
   assert len(rows(killed)) == 4
+  assert any((killed / 'cache' / 'posjax' / 'programs').iterdir())
   for name in ('report.html', 'quality_by_length.png', 'loss_by_step.svg', 'quality_by_cost.png'):
     assert (killed / name).stat().st_size > 1000
 
