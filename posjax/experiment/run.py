@@ -129,13 +129,20 @@ def check_data(task: Task, workdir: Path, allow: bool) -> work_folder.Seen:
 
 
 def make_task(config: ConfigDict, workdir: Path, schemes: Sequence[posjax.Scheme] = ()) -> Task:
-  """The task of a config, with the vocabulary that the work folder keeps, if it keeps one."""
+  """The task of a config, with the vocabulary that the work folder keeps, if it keeps one.
+
+  Raises:
+    ValueError: if the config gets something wrong, or that vocabulary is not the one with which the
+      folder's run began.
+  """
   schemes = tuple(schemes) or [posjax.get(line) for line in config.scheme.split('|')]
   arguments = {'seed': config.seed, 'batch_size': config.batch_size, **config.task.to_dict()}
   stored = work_folder.stored_vocabulary(workdir)
   if stored is not None:
     arguments['vocabulary'] = stored
-  return get_task(arguments.pop('name'))(schemes, config.model.to_dict(), **arguments)
+  task = get_task(arguments.pop('name'))(schemes, config.model.to_dict(), **arguments)
+  work_folder.check_vocabulary(task.vocabulary, workdir)
+  return task
 
 
 def run(prepared: Setup) -> Result | None:
@@ -183,7 +190,8 @@ def learn(
     told = lost_rows(read(workdir / work_folder.METRICS), start, config.log_every)
     if start and not seen and 'sha256' in task.facts:
       print('the hash of the data was not noted when this run began, so they are taken as they are')
-    seen = work_folder.note_data(workdir, seen, task.facts.get('sha256'), start)
+    sha256 = task.facts.get('sha256')
+    seen = work_folder.note_data(workdir, seen, sha256, start, task.vocabulary)
     with (
       Record(workdir, start, work_folder.is_first()) as record,
       Bar(start, last, task.unit.name) as bar,

@@ -1,6 +1,7 @@
 """The folder of one run: what may lie in it, whose run it is, who works there, and on what data."""
 
 import contextlib
+import hashlib
 import json
 import os
 from collections.abc import Generator, Mapping, Sequence
@@ -226,6 +227,31 @@ def stored_vocabulary(workdir: Path) -> dict[str, Any] | None:
 
 # What data it was trained on.
 
+def check_vocabulary(vocabulary: Mapping[str, Any] | None, workdir: Path) -> None:
+  """Refuses a vocabulary in which the tokens of the folder's run have other numbers.
+
+  Args:
+    vocabulary: of the task; None where it has none.
+    workdir: the folder. Nothing is noted in one that holds no run, or that of an earlier version.
+
+  Raises:
+    ValueError: if it is not the vocabulary that was noted.
+  """
+  path = workdir / DATA
+  noted = _read_data(path).get('vocabulary') if path.exists() else None
+  if noted is not None and noted != _hash(vocabulary):
+    raise ValueError(
+      f'{workdir} holds a run whose vocabulary has the sha256 {noted}, but it is now '
+      f'{_hash(vocabulary)}: put back the {VOCABULARY} of the run, or give another --workdir.'
+    )
+
+
+def _hash(vocabulary: Mapping[str, Any] | None) -> str:
+  """SHA-256 of what a vocabulary is as JSON, however that is laid out in a file."""
+  text = json.dumps(json.loads(json.dumps(vocabulary)), sort_keys=True)
+  return hashlib.sha256(text.encode()).hexdigest()
+
+
 Seen = list[dict[str, Any]]  # 'sha256' of the data, and 'from_step', after which it was read
 
 
@@ -238,7 +264,7 @@ def seen_data(workdir: Path) -> Seen:
   path = workdir / DATA
   if not path.exists():
     return []
-  seen = read_json(path, 'the hashes of the data of a run').get('seen')
+  seen = _read_data(path).get('seen')
   known = isinstance(seen, list) and all(
     isinstance(one, dict)
     and isinstance(one.get('sha256'), str)
@@ -255,6 +281,10 @@ def seen_data(workdir: Path) -> Seen:
 
 def check_data(seen: Seen, sha256: str | None, workdir: Path) -> None:
   """Refuses to go on with other data than the run in the folder began with.
+def _read_data(path: Path) -> dict[str, Any]:
+  return read_json(path, 'the hashes of the data of a run')
+
+
 
   Args:
     seen: of `seen_data`.
@@ -272,15 +302,20 @@ def check_data(seen: Seen, sha256: str | None, workdir: Path) -> None:
     )
 
 
-def note_data(workdir: Path, seen: Seen, sha256: str | None, step: int) -> Seen:
-  """Notes on which data the run goes on after a step; returns all data that it has seen."""
-  if sha256 is None:
-    return seen
-  seen = [one for one in seen if one['from_step'] < step or one['sha256'] == sha256]
-  if not seen or seen[-1]['sha256'] != sha256:
-    seen = [*seen, {'sha256': sha256, 'from_step': step}]
-  if is_first():
-    write_json(workdir / DATA, {'seen': seen})
+def note_data(
+  workdir: Path, seen: Seen, sha256: str | None, step: int, vocabulary: Mapping[str, Any] | None
+) -> Seen:
+  """Notes on which data the run goes on after a step, and with which vocabulary.
+
+  Returns all data that it has seen.
+  """
+  if sha256 is not None:
+    seen = [one for one in seen if one['from_step'] < step or one['sha256'] == sha256]
+    if not seen or seen[-1]['sha256'] != sha256:
+      seen = [*seen, {'sha256': sha256, 'from_step': step}]
+  hashed = {} if vocabulary is None else {'vocabulary': _hash(vocabulary)}
+  if is_first() and (sha256 is not None or hashed):
+    write_json(workdir / DATA, {'seen': seen, **hashed})
   return seen
 
 

@@ -337,6 +337,26 @@ def test_a_foreign_vocabulary_is_told(spoken, tmp_path, changes, message):
     load(tmp_path)
 
 
+def test_a_swapped_vocabulary_is_refused_where_a_run_goes_on_and_where_it_is_asked(
+  spoken, tmp_path
+):
+  """Two words have each other's numbers, which the shapes of the checkpoint do not tell."""
+  folder = copied(spoken, tmp_path)
+  stored = json.loads((folder / 'vocabulary.json').read_text())
+  (folder / 'vocabulary.json').write_text(json.dumps(stored, sort_keys=True, indent=4))
+  config = words(f'file:{spoken.parent / "text"}')
+  run.make_task(config, folder)  # the same vocabulary, laid out in another way
+  *first, last = stored['types']
+  (folder / 'vocabulary.json').write_text(
+    json.dumps({**stored, 'types': [*first[:-1], last, first[-1]]})
+  )
+  for read in (load, posjax.experiment.load, lambda folder: run.setup(config, folder)):
+    with pytest.raises(
+      ValueError, match=r'whose vocabulary has the sha256 .* is now .*: put back the '
+    ):
+      read(folder)
+
+
 def test_a_huge_seed_and_bytes_that_are_no_text_are_told(tmp_path):
   for seed in (-1, 2**32, 10**40):
     with pytest.raises(ValueError, match='seed must be an integer of at least 0 and below'):
@@ -393,7 +413,10 @@ def test_an_encoder_can_be_asked_too(tmp_path):
 
 
 def test_a_resumed_run_keeps_the_vocabulary_that_it_stored(tmp_path, monkeypatch):
-  """Stopped at step 2; the stored words are put in another order, which a new one never has."""
+  """Stopped at step 2; the stored words are put in another order, which a new one never has.
+
+  The folder is then like one of an earlier version, which did not note the vocabulary's hash.
+  """
   monkeypatch.setattr(report, 'draw', lambda *arguments: None)
   config = words(text(tmp_path / 'text'), log_every=1)
   folder = tmp_path / 'run'
@@ -410,11 +433,14 @@ def test_a_resumed_run_keeps_the_vocabulary_that_it_stored(tmp_path, monkeypatch
   assert stored == prepared.task.vocabulary
   turned = {**stored, 'types': [stored['types'][0], *stored['types'][:0:-1]]}
   (folder / 'vocabulary.json').write_text(json.dumps(turned))
+  noted = json.loads((folder / 'data.json').read_text())
+  (folder / 'data.json').write_text(json.dumps({'seen': noted['seen']}))
   monkeypatch.setattr(run, 'interrupts', interrupt.interrupts)
   result = train(config, folder)
   assert [row['step'] for row in result.history if 'loss' in row] == [1, 2, 3, 4]
   assert json.loads((folder / 'vocabulary.json').read_text()) == turned
   assert run.make_task(config, folder).vocabulary == turned
+  assert json.loads((folder / 'data.json').read_text())['vocabulary'] != noted['vocabulary']
 
 
 class _always:
