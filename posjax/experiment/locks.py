@@ -16,6 +16,10 @@ class Busy(OSError):
   """Another process works in the folder."""
 
 
+class Gone(OSError):
+  """The folder is not the one any more in which this process began to work."""
+
+
 def lock(path: Path, patience: float | None = None) -> IO[str]:
   """Holds a file for this process, and for those that inherit the handle, until all have ended.
 
@@ -51,6 +55,27 @@ def lock(path: Path, patience: float | None = None) -> IO[str]:
     if error.errno not in FULL:
       raise
   return file
+
+
+def check_held(file: IO[str], path: Path) -> None:
+  """Refuses to go on in a folder that was deleted, moved or replaced, with the lock in it.
+
+  Args:
+    file: of `lock`; while it is open, no other file has its number.
+    path: of the lock.
+
+  Raises:
+    Gone: if another file is at the path, or none.
+  """
+  try:
+    there = os.path.samestat(os.stat(path), os.fstat(file.fileno()))
+  except (FileNotFoundError, NotADirectoryError):
+    there = False
+  if not there:
+    raise Gone(
+      f'{path.parent}, or {path.name} in it, was deleted, moved or replaced while this process '
+      'worked there; it stops, and writes nothing more.'
+    )
 
 
 def check_free(path: Path) -> None:

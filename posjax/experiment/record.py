@@ -6,7 +6,7 @@ import math
 import os
 import re
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -25,10 +25,17 @@ class Record:
     workdir: of the run.
     step: after which the run goes on.
     writes: whether this process writes at all: one of those of a distributed run does.
+    check: called before each row is written; raises if the folder is not that of the run any more.
   """
 
-  def __init__(self, workdir: Path, step: int, writes: bool = True):
-    self.path, self.board = workdir / METRICS, None
+  def __init__(
+    self,
+    workdir: Path,
+    step: int,
+    writes: bool = True,
+    check: Callable[[], None] = lambda: None,
+  ):
+    self.path, self.board, self.check = workdir / METRICS, None, check
     if writes:
       kept = [row for row in read(self.path) if row['step'] <= step]
       partial = self.path.with_name(self.path.name + '.partial')
@@ -40,6 +47,7 @@ class Record:
     """One row: the step, and numbers by name. A number that is not finite becomes null."""
     if self.board is None:
       return
+    self.check()
     clean = {name: value if math.isfinite(value) else None for name, value in values.items()}
     append(self.path, {'step': step, **clean})
     self.board.write(step, values)

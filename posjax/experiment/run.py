@@ -2,7 +2,7 @@
 
 import json
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -150,16 +150,17 @@ def run(prepared: Setup) -> Result | None:
 
   Raises:
     Busy: if another run works in the folder.
+    Gone: if the folder is deleted, moved or replaced meanwhile.
     Unwritten: if the folder cannot be written to any more.
   """
   workdir = prepared.workdir
-  with work_folder.held(workdir), work_folder.explained(workdir):
+  with work_folder.held(workdir) as check, work_folder.explained(workdir, check):
     # Another run may have been at work since `setup` looked.
     config_there(prepared.config, workdir)
     seen = check_data(prepared.task, workdir, prepared.changed_data)
     describe(prepared)
-    state, seen = learn(prepared, seen)
-    return None if state is None else finish(prepared, state, seen)
+    state, seen = learn(prepared, seen, check)
+    return None if state is None else finish(prepared, state, seen, check)
 
 
 def describe(prepared: Setup) -> None:
@@ -173,13 +174,14 @@ def describe(prepared: Setup) -> None:
 
 
 def learn(
-  prepared: Setup, seen: work_folder.Seen
+  prepared: Setup, seen: work_folder.Seen, check_folder: Callable[[], None]
 ) -> tuple[training.State | None, work_folder.Seen]:
   """Trains from the last checkpoint on; the state that is scored, None if it was interrupted.
 
   Args:
     prepared: the run, whose folder is held.
     seen: the data of earlier processes.
+    check_folder: of `work_folder.held`.
   """
   config, workdir, task, mesh, _, state, step_fn, data, last, _ = prepared
   folder = workdir / work_folder.CHECKPOINTS
@@ -193,7 +195,7 @@ def learn(
     sha256 = task.facts.get('sha256')
     seen = work_folder.note_data(workdir, seen, sha256, start, task.vocabulary)
     with (
-      Record(workdir, start, work_folder.is_first()) as record,
+      Record(workdir, start, work_folder.is_first(), check_folder) as record,
       Bar(start, last, task.unit.name) as bar,
     ):
       for line in filter(None, (told, started(start, last), work_folder.told_data(seen))):
@@ -225,6 +227,7 @@ def learn(
             scores = scores or judge_during(prepared, state)
             metrics = evaluation.measured(task, scores)
             clock, tokens = time.monotonic(), 0
+          check_folder()
           checkpoint.save(checkpoints, done, state, data, metrics)
         if stopping and done < config.steps:
           checkpoint.wait(checkpoints)
@@ -262,7 +265,12 @@ def recorded(task: Task, scores: Mapping[str, Score]) -> dict[str, float]:
   return {name if '/' in name else f'eval_{name}': value for name, value in numbers.items()}
 
 
-def finish(prepared: Setup, state: training.State, seen: work_folder.Seen) -> Result:
+def finish(
+  prepared: Setup,
+  state: training.State,
+  seen: work_folder.Seen,
+  check_folder: Callable[[], None],
+) -> Result:
   """Runs every evaluation, and writes and prints what was learned.
 
   The scores are on the disk before the examples are asked and the picture is drawn, and neither of
@@ -270,12 +278,14 @@ def finish(prepared: Setup, state: training.State, seen: work_folder.Seen) -> Re
   """
   workdir, task = prepared.workdir, prepared.task
   scores = {each.name: judge(prepared, state, each) for each in task.evaluations}
+  check_folder()
   _write_results(prepared, scores, '', seen)
   model = nnx.merge(prepared.graph, state.params, state.rest)
   sample = ask_examples(task.ask, model, prepared.config.seed) if task.ask else ''
   history = read(workdir / work_folder.METRICS)
   kind = prepared.config.task
   title = f'{prepared.config.scheme}: {kind.get("data", kind.name)}'
+  check_folder()
   _write_results(prepared, scores, sample, seen)
   if work_folder.is_first():
     try:
@@ -284,6 +294,7 @@ def finish(prepared: Setup, state: training.State, seen: work_folder.Seen) -> Re
       raise  # the disk's errors are told as such
     except Exception as error:  # of Matplotlib, or of a task's metrics: the training is worth more
       print(f'report.png could not be drawn: {plain.sentence(error)}')
+  check_folder()  # what is listed below is there
   report.print_table(task, scores, title)
   for line in filter(None, (work_folder.told_data(seen), f'\n{sample}\n')):
     print(line)

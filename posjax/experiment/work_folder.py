@@ -4,7 +4,7 @@ import contextlib
 import hashlib
 import json
 import os
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +12,7 @@ import jax
 import numpy as np
 
 from posjax.experiment.config_keys import completed
-from posjax.experiment.locks import Busy, check_free, lock
+from posjax.experiment.locks import Busy, Gone, check_free, check_held, lock
 
 CONFIG = 'config.json'
 VOCABULARY = 'vocabulary.json'
@@ -70,10 +70,12 @@ def _check_folder(place: Path, should: str) -> None:
 
 
 @contextlib.contextmanager
-def held(workdir: Path) -> Generator[None]:
+def held(workdir: Path) -> Generator[Callable[[], None]]:
   """Makes the folder, and keeps every other run out of it.
 
-  The first process of a distributed run holds the lock for all of them.
+  The first process of a distributed run holds the lock for all of them. Gives a function that
+  raises `Gone` if the folder has been deleted, moved or replaced since: it is called before
+  anything is written there.
 
   Raises:
     Busy: if another run works there.
@@ -95,7 +97,7 @@ def held(workdir: Path) -> Generator[None]:
   if error is not None:
     raise error
   try:
-    yield
+    yield lambda: None if file is None else check_held(file, workdir / LOCK)
   finally:
     if file is not None:
       file.close()
@@ -107,17 +109,25 @@ def is_first() -> bool:
 
 
 @contextlib.contextmanager
-def explained(workdir: Path) -> Generator[None]:
+def explained(workdir: Path, check_folder: Callable[[], None]) -> Generator[None]:
   """An error of the file system within it becomes one sentence that says what to do.
 
+  Args:
+    workdir: the folder.
+    check_folder: of `held`.
+
   Raises:
-    Unwritten: in place of an OSError.
+    Gone: in place of an OSError, if the folder is not the same any more.
+    Unwritten: in place of any other one.
   """
   try:
     yield
-  except Unwritten:
+  except Gone:
     raise
   except OSError as error:
+    check_folder()
+    if isinstance(error, Unwritten):
+      raise
     raise Unwritten(
       f'The run in {workdir} could not go on ({error}); what was saved stays: mend that, and the '
       'same command goes on.'
@@ -225,8 +235,6 @@ def stored_vocabulary(workdir: Path) -> dict[str, Any] | None:
   return read_json(path, 'the vocabulary of a run')
 
 
-# What data it was trained on.
-
 def check_vocabulary(vocabulary: Mapping[str, Any] | None, workdir: Path) -> None:
   """Refuses a vocabulary in which the tokens of the folder's run have other numbers.
 
@@ -251,6 +259,8 @@ def _hash(vocabulary: Mapping[str, Any] | None) -> str:
   text = json.dumps(json.loads(json.dumps(vocabulary)), sort_keys=True)
   return hashlib.sha256(text.encode()).hexdigest()
 
+
+# What data it was trained on.
 
 Seen = list[dict[str, Any]]  # 'sha256' of the data, and 'from_step', after which it was read
 
@@ -279,12 +289,12 @@ def seen_data(workdir: Path) -> Seen:
   return seen
 
 
-def check_data(seen: Seen, sha256: str | None, workdir: Path) -> None:
-  """Refuses to go on with other data than the run in the folder began with.
 def _read_data(path: Path) -> dict[str, Any]:
   return read_json(path, 'the hashes of the data of a run')
 
 
+def check_data(seen: Seen, sha256: str | None, workdir: Path) -> None:
+  """Refuses to go on with other data than the run in the folder began with.
 
   Args:
     seen: of `seen_data`.

@@ -81,6 +81,27 @@ def test_what_another_run_did_between_setup_and_run_is_seen(folder, config, tmp_
     run.run(begun)
 
 
+@pytest.mark.parametrize('replaced', [True, False])
+@pytest.mark.parametrize('when', ['in training', 'at the end'])
+def test_a_folder_that_is_deleted_or_replaced_ends_its_run_and_the_new_one_is_left_alone(
+  when, replaced, stopped, config, tmp_path, monkeypatch
+):
+  place = tmp_path / 'run'
+
+  def happen(*_):
+    place.rename(tmp_path / 'away')
+    if replaced:
+      copied(stopped, place)
+
+  if when == 'in training':
+    at_each_step(monkeypatch, after(3, lambda: wait_for(place / 'checkpoints' / '2') or happen()))
+  else:
+    monkeypatch.setattr(report, 'draw', happen)
+  with pytest.raises(locks.Gone, match=r'run, or \.lock in it, was deleted, moved or replaced'):
+    train(config, place)
+  assert (contents(place) == contents(stopped)) if replaced else not place.exists()
+
+
 # Other data than before.
 
 

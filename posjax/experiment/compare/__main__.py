@@ -97,6 +97,7 @@ def work(todo: Plan) -> None:
   Raises:
     Busy: if another process works here.
     Full: if there is no room on the disk.
+    Gone: if the folder is deleted, moved or replaced meanwhile.
     ValueError: if results.jsonl holds something else, or no run of the grid can begin.
   """
   todo.folder.mkdir(parents=True, exist_ok=True)
@@ -125,6 +126,7 @@ def work(todo: Plan) -> None:
       def tell_of(told):
         nonlocal ended
         for end in told:
+          results.check_held(held, todo.folder / name)
           keep(todo, end)
           for axes, data in data_of_axes([(end.cell, end.row)]).items():
             known.setdefault(axes, data)

@@ -8,9 +8,9 @@ from typing import Any
 
 from posjax.experiment import record
 from posjax.experiment.compare.lines import check, current
-from posjax.experiment.locks import FULL, Busy, lock
+from posjax.experiment.locks import FULL, Busy, check_held, lock
 
-__all__ = ['FULL', 'Busy', 'append', 'lock', 'read']
+__all__ = ['FULL', 'Busy', 'append', 'check_held', 'lock', 'read']
 
 
 def read(folder: Path) -> dict[str, dict[str, Any]]:

@@ -9,7 +9,10 @@ import time
 
 import pytest
 
+from posjax.experiment.compare import __main__ as command
 from posjax.experiment.compare import results
+from posjax.experiment.compare.pool import Ended
+from posjax.experiment.locks import Gone
 from tests.experiment.compare import made
 
 
@@ -158,3 +161,18 @@ def test_a_process_that_is_about_to_end_is_waited_for(tmp_path):
   assert time.monotonic() - begun > 0.2
   first.wait()
   first.stdout.close()
+
+
+def test_a_grid_whose_folder_is_replaced_stops_and_writes_nothing_there(tmp_path, monkeypatch):
+  folder, grid = tmp_path / 'grid', made.grid(['none'], 1)
+
+  def run_all(*_):
+    folder.rename(tmp_path / 'away')
+    folder.mkdir()
+    yield Ended(grid[0], made.result([50]))
+
+  monkeypatch.setattr(command, 'run_all', run_all)
+  path = folder / 'results.jsonl'
+  with pytest.raises(Gone, match='deleted, moved or replaced'):
+    command.work(command.Plan(grid, grid, 'none', made.RULES, folder, path, 1, False))
+  assert not any(folder.iterdir())
