@@ -40,7 +40,7 @@ def main(argv: list[str]) -> None:
   try:
     workdir = flags.FLAGS.workdir or default_workdir(config)
     prepared = setup(config, workdir, allow_changed_data=flags.FLAGS.allow_changed_data)
-  except (ValueError, TypeError, OSError, ImportError) as error:
+  except (ValueError, TypeError, OSError, ImportError, MemoryError) as error:
     sys.exit(f'train.py: error: {sentence(error)}')
   try:
     run(prepared)

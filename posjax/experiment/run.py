@@ -99,6 +99,7 @@ def setup(
   reached = checkpoint.check(workdir / work_folder.CHECKPOINTS, state)
   if last != config.steps and not 0 < last <= reached:
     raise work_folder.another(workdir, ['steps'])
+  training.check_batch(task, config.batch_size, config.model.get('width', 1), mesh)
   step = training.make_step(task, graph, transform, config.seed, mesh)
   data = iter(task.train_batches(jax.process_index(), jax.process_count()))
   first = next(iter(task.train_batches(jax.process_index(), jax.process_count())))

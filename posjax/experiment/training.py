@@ -11,7 +11,7 @@ from flax import nnx
 from jax.sharding import Mesh
 
 from posjax.experiment import sharding
-from posjax.experiment.tasks import Task
+from posjax.experiment.tasks import TOKENS, Task, count_tokens
 
 
 class State(NamedTuple):
@@ -62,6 +62,29 @@ def _check_memory(shapes: State, mesh: Mesh) -> None:
     raise ValueError(
       f'The model should fit into the {there / 1e9:,.1f} GB of a device, but its {count:,} '
       f'parameters and the state of their optimizer need {needed / 1e9:,.1f} GB or more.'
+    )
+
+
+def check_batch(task: Task, batch_size: int, width: int, mesh: Mesh) -> None:
+  """Refuses a batch that no memory holds, before its rows are made one by one.
+
+  Args:
+    task: its batches have rows of one shape, or the entry 'tokens'.
+    batch_size: rows per update, all devices together.
+    width: of the model.
+    mesh: over whose devices the batch is cut.
+
+  Raises:
+    ValueError: if the embeddings of its tokens need more than all devices have.
+  """
+  there, row = _memory(mesh.devices.flat[0]), next(iter(task.train_batches(0, batch_size)))
+  tokens = 1 if TOKENS in row else count_tokens(row)  # rows of several shapes have at least one
+  needed = 4 * batch_size * tokens * width
+  if there is not None and needed > there * mesh.size:
+    raise ValueError(
+      f'A batch should fit into the {there * mesh.size / 1e9:,.1f} GB of all devices, but the '
+      f'embeddings of {batch_size:,} rows of {tokens:,} tokens alone need {needed / 1e9:,.1f} GB: '
+      'give a smaller batch_size, or shorter rows.'
     )
 
 

@@ -256,6 +256,7 @@ def test_what_is_answered_to_a_question_depends_on_no_other(model):
     ({'shortest': 0}, 'begins at length 1, but shortest is 0'),
     ({'shortest': 5}, 'shortest <= longest, but got 5, 4'),
     ({'data': 'synthetic:binary_addition', 'longest': 2}, '3 <= shortest <= longest, but got 3, 2'),
+    ({'longest': 10**9}, r'must be at most 1,048,576, but got 2,000,000,000\.'),
     ({'eval_lengths': (4, 5)}, r'the other be \(\), but got \(1, 2\) and \(4, 5\)'),
     ({'eval_factors': ()}, r'the other be \(\), but got \(\) and \(\)'),
     ({'eval_factors': (), 'eval_lengths': (5, 6)}, 'must rise from 4, .* but got .5, 6.'),

@@ -5,7 +5,7 @@ import functools
 import pytest
 from flax import nnx
 
-from posjax.experiment import checkpoint, report
+from posjax.experiment import checkpoint, report, training
 from tests.experiment.faults import POINTS, contents, line
 from tests.experiment.runs import small, start
 from train import setup, train
@@ -68,6 +68,14 @@ def test_a_wrong_config_is_refused_before_anything_is_written(
   with pytest.raises(error, match=message):
     train(small(**changes), tmp_path / 'run')
   assert not (tmp_path / 'run').exists()
+
+
+def test_a_batch_that_no_memory_holds_is_refused_before_it_is_made(
+  tmp_path, monkeypatch, unchecked
+):
+  monkeypatch.setattr(training, '_memory', lambda device: 10**9)
+  with pytest.raises(ValueError, match=r'10,000,000 rows of 32 tokens .* need 41\.0 GB'):
+    setup(small(batch_size=10**7), tmp_path / 'run')
 
 
 def test_an_empty_file_is_refused(tmp_path, unchecked):

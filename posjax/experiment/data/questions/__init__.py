@@ -21,6 +21,7 @@ FORMS = (*(f'synthetic:{name}' for name in synthetic.names()), 'file:PATH')
 
 _HELD_OUT = 1_000_003  # added to the seed: evaluation draws other questions than training
 _SAMPLE = 8  # questions of a length that the hash of generated ones holds
+_LONGEST = 2**20  # what is longer takes hours to make, and no model of the experiments reads it
 _WIDTHS = 64  # rows of many lengths are padded to few widths, so that few programs are compiled
 
 
@@ -98,7 +99,8 @@ def lengths_to_judge(
     lengths: lengths, rising from N; or none.
 
   Raises:
-    ValueError: if both or neither are given, or they do not begin with N, or lengths do not rise.
+    ValueError: if both or neither are given, or they do not begin with N, or lengths do not rise
+      or go beyond 2^20.
   """
   if bool(factors) == bool(lengths):
     raise ValueError(
@@ -112,7 +114,12 @@ def lengths_to_judge(
       f'eval_lengths must rise from {longest}, the longest training length, but got '
       f'{tuple(lengths)}.'
     )
-  return tuple(lengths) or tuple(factor * longest for factor in factors)
+  judged = tuple(lengths) or tuple(factor * longest for factor in factors)
+  if max(judged) > _LONGEST:
+    raise ValueError(
+      f'Lengths to learn and to judge must be at most {_LONGEST:,}, but got {max(judged):,}.'
+    )
+  return judged
 
 
 def generated(
