@@ -98,7 +98,10 @@ POSITIVE = Range(1, below=_END)
 
 Size = Annotated[int, POSITIVE]
 Whole = Annotated[int, Range(0, below=_END)]  # a size that may be 0
+AtLeastTwo = Annotated[int, Range(2, below=_END)]
 Positive = Annotated[float, Range(above=0)]
+NonNegative = Annotated[float, Range(0)]
+Fraction = Annotated[float, Range(above=0, most=1)]
 Share = Annotated[float, Range(0, below=1)]  # such as that of weights which are dropped
 
 

@@ -1,7 +1,7 @@
 """`chain`: several schemes as one.
 
 Each field of the record is composed only if some member uses it, so that a chain declares no
-place that none of its members has. Parameters are the exception: always a tuple.
+place that none of its members has. Parameters and traits are the exception.
 """
 
 from collections.abc import Callable
@@ -9,13 +9,13 @@ from typing import Any
 
 import jax
 
-from posjax.scheme import At, Relative, Scheme, Tiled, check_is_scheme, declares, in_tiles
+from posjax.scheme import At, Relative, Scheme, Tiled, Traits, Values, check_is_scheme, declares
 
 
 def chain(*schemes: Scheme) -> Scheme:
-  """Composes schemes: most places in order, `output` in reverse; bias and values are summed.
+  """Composes schemes: most places in order, `values.turn_back` in reverse; biases are summed.
 
-  What the last member does to the values last, its `output` is the first to undo.
+  The last member to turn the values is the first to turn their sum back.
 
   Associative, with identity `Scheme()`. Parameters, and `at` where a member prepares its own,
   become tuples with one entry per member.
@@ -32,22 +32,20 @@ def chain(*schemes: Scheme) -> Scheme:
   """
   for scheme in schemes:
     check_is_scheme(scheme)
-  parts = tuple(p for s in schemes for p in (s.parts or (s,)) if p != Scheme())
+  parts = tuple(p for s in schemes for p in (s.parts or (s,)) if not _does_nothing(p))
   if len(parts) < 2:
     return parts[0] if parts else next(iter(schemes), Scheme())
-  axes = sorted({p.axes for p in parts} - {0})
-  if len(axes) > 1:
-    raise ValueError(f'Chained schemes must agree on the ids per token, but they want {axes}.')
-  used = [f for f in _CHAINED if f.startswith('init') or any(declares(p, f) for p in parts)]
-  fields = {field: _CHAINED[field](parts) for field in used}
-  whole = ''.join(sorted({letter for p in parts for letter in p.whole}))
-  documents = any(p.documents for p in parts)
-  if documents:
-    fields['prepare'] = _chain_prepare_documents(parts)
-  axes_of_all = max(axes, default=0)
-  made = Scheme(**fields, axes=axes_of_all, whole=whole, documents=documents, parts=parts)
-  lines = [scheme.line for scheme in schemes if scheme != Scheme()]
+  fields = {name: compose(parts) for name, compose in _ALWAYS.items()}
+  for name, compose in _WHERE_USED.items():
+    if any(declares(part, name) for part in parts):
+      fields[name] = compose(parts)
+  made = Scheme(**fields)
+  lines = [scheme.line for scheme in schemes if not _does_nothing(scheme)]
   return made.with_line(None if None in lines else '+'.join(filter(None, lines)))
+
+
+def _does_nothing(scheme: Scheme) -> bool:
+  return scheme in (Scheme(), Scheme(traits=Traits(axes=0)))
 
 
 def _each(parts: tuple[Scheme, ...], at: At) -> tuple[At, ...]:
@@ -85,28 +83,23 @@ def _chain_embed(parts):
 
 
 def _chain_prepare(parts):
-  return lambda params, x, pos, last: _prepare_each(parts, params, x, pos, last, ())
+  def prepare(params, x, pos, last, starts):
+    lasts = (None,) * len(parts) if last is None else last
+    members = zip(parts, params, lasts, strict=True)
+    both = [part.prepare(p, x, pos, one, starts) for part, p, one in members]
+    return tuple(p for p, _ in both), tuple(at for _, at in both)
+
+  return prepare
 
 
-def _chain_prepare_documents(parts):
-  return lambda params, x, pos, last, starts: _prepare_each(parts, params, x, pos, last, (starts,))
+def _chain_turn(turn_of: Callable[[Scheme], Any], reverse: bool = False):
+  """Composes functions of heads; `turn_of` gives that of a member."""
 
-
-def _prepare_each(parts, params, x, pos, last, starts):
-  lasts = (None,) * len(parts) if last is None else last
-  both = [
-    part.prepare(p, x, pos, one, *starts[: part.documents])
-    for part, p, one in zip(parts, params, lasts, strict=True)
-  ]
-  return tuple(p for p, _ in both), tuple(at for _, at in both)
-
-
-def _chain_turn(field: str, reverse: bool = False):
   def chained(parts):
     def turn(params, x, at):
       members = list(zip(parts, params, _each(parts, at), strict=True))
       for part, p, one in reversed(members) if reverse else members:
-        x = getattr(part, field)(p, x, one)
+        x = turn_of(part)(p, x, one)
       return x
 
     return turn
@@ -114,11 +107,14 @@ def _chain_turn(field: str, reverse: bool = False):
   return chained
 
 
-def _chain_logits(parts):
+def _chain_logits(parts, tiled: bool = False):
+  """The logits of all members, or their faster forms in tiles."""
+
   def logits(params, logits, q, k, q_at, k_at):
     sides = zip(parts, params, _each(parts, q_at), _each(parts, k_at), strict=True)
     for part, p, q_one, k_one in sides:
-      logits = part.logits(p, logits, q, k, q_one, k_one)
+      function = (part.traits.tiled.logits if tiled else None) or part.logits
+      logits = function(p, logits, q, k, q_one, k_one)
     return logits
 
   return logits
@@ -132,21 +128,41 @@ def _chain_bias(parts):
   return bias
 
 
-def _chain_values(parts):
-  def values(params, weights, q_at, k_at):
-    sides = zip(parts, params, _each(parts, q_at), _each(parts, k_at), strict=True)
-    return sum(s.values(p, weights, q_one, k_one) for s, p, q_one, k_one in sides if s.values)
+def _chain_values(parts) -> Values:
+  turn, turn_back = (lambda part: part.values.turn), (lambda part: part.values.turn_back)
+  used = lambda function: any(function(p) != function(Scheme()) for p in parts)
+  composed = {'turn': _chain_turn(turn)(parts)} if used(turn) else {}
+  composed |= {'turn_back': _chain_turn(turn_back, reverse=True)(parts)} if used(turn_back) else {}
+  return Values(**composed, add=_chain_add(parts))
 
-  return values
+
+def _chain_add(parts, tiled: bool = False) -> Any:
+  """The sum of the members' additions, or of their faster forms in tiles; None if all are None."""
+  added = [((part.traits.tiled.add if tiled else None) or part.values.add) for part in parts]
+  if not any(added):
+    return None
+
+  def add(params, weights, q_at, k_at):
+    sides = zip(added, params, _each(parts, q_at), _each(parts, k_at), strict=True)
+    return sum(one(p, weights, q_one, k_one) for one, p, q_one, k_one in sides if one)
+
+  return add
+
+
+def _chain_traits(parts) -> Traits:
+  axes = sorted({part.traits.axes for part in parts} - {0})
+  if len(axes) > 1:
+    raise ValueError(f'Chained schemes must agree on the ids per token, but they want {axes}.')
+  mixes = ''.join(sorted({letter for part in parts for letter in part.traits.mixes}))
+  return Traits(max(axes, default=0), mixes, tiled=_chain_tiled(parts), parts=parts)
 
 
 def _chain_tiled(parts) -> Tiled:
   """Members in their faster forms, each where no other member stands in its way."""
-  faster = tuple(in_tiles(part) for part in parts)
-  values: Any = _chain_values(faster)
+  faster = [part.traits.tiled for part in parts]
   return Tiled(
-    logits=_chain_logits(faster) if any(p.tiled.logits for p in parts) else None,
-    values=values if any(p.tiled.values for p in parts) else None,
+    logits=_chain_logits(parts, tiled=True) if any(form.logits for form in faster) else None,
+    add=_chain_add(parts, tiled=True) if any(form.add for form in faster) else None,
     relative=_chain_relative(parts),
     cut_heads=_chain_cut_heads(parts),
   )
@@ -155,10 +171,10 @@ def _chain_tiled(parts) -> Tiled:
 def _chain_relative(parts):
   """That of the only member with place 2: others would turn what it adds to the heads."""
   turning = [i for i, p in enumerate(parts) if declares(p, 'query') or declares(p, 'key')]
-  if len(turning) != 1 or parts[turning[0]].tiled.relative is None:
+  if len(turning) != 1 or parts[turning[0]].traits.tiled.relative is None:
     return None
   i = turning[0]
-  member = parts[i].tiled.relative
+  member = parts[i].traits.tiled.relative
   return Relative(
     content=lambda params, q: member.content(params[i], q),
     heads=lambda params, q: member.heads(params[i], q),
@@ -168,30 +184,31 @@ def _chain_relative(parts):
 
 def _chain_cut_heads(parts):
   """Cuts every member that tiles call; None if one of them cannot be cut."""
-  inside = [p for p in parts if declares(p, 'logits') or declares(p, 'values')]
-  if not inside or not all(p.tiled.cut_heads for p in inside):
+  inside = [p for p in parts if declares(p, 'logits') or p.values.add]
+  if not inside or not all(p.traits.tiled.cut_heads for p in inside):
     return None
 
   def cut_heads(params, first, count, shared):
     members = zip(parts, params, strict=True)
-    cut = lambda part, own: part.tiled.cut_heads(own, first, count, shared)
-    return tuple(cut(part, own) if part.tiled.cut_heads else own for part, own in members)
+    cut = lambda part, own: part.traits.tiled.cut_heads(own, first, count, shared)
+    return tuple(cut(part, own) if part.traits.tiled.cut_heads else own for part, own in members)
 
   return cut_heads
 
 
-_CHAINED: dict[str, Callable[[tuple[Scheme, ...]], Any]] = {
-  'ids': _chain_ids,
+# Each makes a field of the chain of those of the members.
+_ALWAYS: dict[str, Callable[[tuple[Scheme, ...]], Any]] = {
   'init_model': _chain_init('init_model'),
   'init': _chain_init('init'),
+  'traits': _chain_traits,
+}
+_WHERE_USED: dict[str, Callable[[tuple[Scheme, ...]], Any]] = {
+  'ids': _chain_ids,
   'embed': _chain_embed,
   'prepare': _chain_prepare,
-  'query': _chain_turn('query'),
-  'key': _chain_turn('key'),
-  'value': _chain_turn('value'),
+  'query': _chain_turn(lambda part: part.query),
+  'key': _chain_turn(lambda part: part.key),
   'logits': _chain_logits,
   'bias': _chain_bias,
-  'output': _chain_turn('output', reverse=True),
   'values': _chain_values,
-  'tiled': _chain_tiled,
 }

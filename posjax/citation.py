@@ -1,13 +1,17 @@
 """`citation`: the papers of a scheme, as BibTeX.
 
-Each file in `posjax/schemes` names its papers itself, in the constant `BIBTEX`: first the one of
-its docstring's reference, then others that it is taken from. A module of one's own may do the same.
+Each file in `posjax/schemes` names the keys of its papers in the constant `PAPERS`: first the one
+of its docstring's reference, then others that it is taken from. Their entries are in `papers.bib`.
+A module of your own, which has no part in that file, has its entries in a constant `BIBTEX`.
 """
 
 import ast
+import functools
 import importlib
 import inspect
+import re
 from collections.abc import Iterator
+from importlib import resources
 
 from posjax.arguments import shown
 from posjax.expression import COLON, get, members_of, parsed
@@ -35,8 +39,8 @@ def citation(scheme: str | Scheme) -> str:
   """
   line = _line(scheme)
   get(line)  # refuses whatever is no line of a scheme
-  entries = [entry for papers in _papers(line) for entry in papers.strip().split('\n\n')]
-  return '\n\n'.join(filter(None, dict.fromkeys(entries)))
+  found = [entry for papers in _papers(line) for entry in papers.strip().split('\n\n')]
+  return '\n\n'.join(filter(None, dict.fromkeys(found)))
 
 
 def _line(scheme: str | Scheme) -> str:
@@ -61,8 +65,10 @@ def _papers(line: str) -> Iterator[str]:
     call = node if isinstance(node, ast.Call) else ast.Call(func=node, args=[], keywords=[])
     path, own, function = ast.unparse(call.func).replace(COLON, ':').partition(':')
     module = importlib.import_module(path if own else f'posjax.schemes.{path}')
-    # BibTeX takes what stands between entries for a comment.
-    yield getattr(module, 'BIBTEX', f'% {path}:{function} is not cited: {path} has no BIBTEX.')
+    if own:  # BibTeX takes what stands between entries for a comment.
+      yield getattr(module, 'BIBTEX', f'% {path}:{function} is not cited: {path} has no BIBTEX.')
+    else:
+      yield '\n\n'.join(entries()[key] for key in module.PAPERS)
     signature = inspect.signature(getattr(module, function or 'scheme'))
     given = signature.bind(
       *map(ast.literal_eval, call.args),
@@ -72,3 +78,10 @@ def _papers(line: str) -> Iterator[str]:
     for name, value in given.arguments.items():
       if isinstance(value, str) and 'Scheme' in str(signature.parameters[name].annotation):
         yield from _papers(value)
+
+
+@functools.cache
+def entries() -> dict[str, str]:
+  """The entries of `papers.bib` by their keys."""
+  text = resources.files('posjax').joinpath('papers.bib').read_text('utf-8')
+  return {re.findall(r'@\w+\{(\w+),', one)[0]: one for one in text.strip().split('\n\n')}

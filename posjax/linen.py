@@ -27,7 +27,7 @@ from jaxtyping import Array, Bool, Float, Inexact, Int, Num
 from posjax.layers import arguments, parameters, projections
 from posjax.layers import layer as layers
 from posjax.layers.cache import Cache
-from posjax.layers.hook import attention_fn, numbered
+from posjax.layers.hook import attention_fn, numbered, within_cache
 from posjax.layers.projections import Latent, Norm
 from posjax.layers.tokens import Heads, Tokens, keys_of
 from posjax.scheme import Dims, Ids, Params, PRNGKey, Scheme
@@ -123,6 +123,36 @@ def _annotated(init, scheme, dims, field, sharding):
   return boxed
 
 
+class Parameters(_Holder):
+  """The parameters that a scheme shares between the layers of a model, held once.
+
+  Give the layers `model_params=False`, and each of their calls `model_params=` what this returns;
+  give `AttentionFn` the attribute `model_params`.
+
+  Attributes:
+    scheme: any scheme.
+    dims: the sizes of the model.
+    sharding: as in `Attention`.
+
+  Example:
+    >>> import posjax
+    >>> shared = Parameters(posjax.get('t5'), Dims(width=8, num_heads=2, head_dim=4))
+    >>> shared.init_with_output(jax.random.key(0))[0]['table'].shape
+    (32, 2)
+  """
+
+  scheme: Scheme
+  dims: Dims
+  sharding: tuple[Axis, Axis, Axis] | None = None
+
+  @nn.compact
+  def __call__(self) -> Params:
+    """The parameters of `scheme.init_model`: a dict of arrays; for a chain, a tuple of dicts."""
+    arguments.check_scheme(self.scheme)
+    arguments.check_sharding(self.sharding)
+    return self._held(self.scheme, self.dims, 'model_params', 'init_model', self.sharding)
+
+
 class AttentionFn(_Holder):
   """An `attention_fn` for Flax's attention modules that holds and trains its scheme's parameters.
 
@@ -145,6 +175,8 @@ class AttentionFn(_Holder):
     decode: whether Flax's module decodes with its cache: set it where the module's `decode` is set.
       This module then counts the tokens, in the collection 'cache' beside Flax's.
     sharding: names of the axes of the scheme's parameters along M, H and D, as in `Attention`.
+    model_params: what the scheme shares between layers, as from `Parameters`, where the model holds
+      it. None: this module holds its own, as a single `AttentionFn` for all layers may.
 
   Example:
     >>> import posjax
@@ -169,6 +201,7 @@ class AttentionFn(_Holder):
   model_places: bool = False
   decode: bool = False
   sharding: tuple[Axis, Axis, Axis] | None = None
+  model_params: Any = None
 
   @nn.compact
   def __call__(
@@ -196,7 +229,8 @@ class AttentionFn(_Holder):
     arguments.check_sharding(self.sharding)
     sides = ('q_pos', 'k_pos', 'q_order', 'k_order', 'q_segments', 'k_segments')
     given, queries = {name: getattr(self, name) for name in sides}, query.shape[-3]
-    sides = numbered(given, queries, key.shape[-3], self._start(queries))
+    start = self._start(queries)
+    sides = numbered(given, queries, key.shape[-3], start)
     call = attention_fn(
       self.scheme,
       self._params(query, key),
@@ -207,7 +241,7 @@ class AttentionFn(_Holder):
       model_places=self.model_places,
       frozen=False,
     )
-    return call(
+    out = call(
       query,
       key,
       value,
@@ -224,12 +258,15 @@ class AttentionFn(_Holder):
       qk_attn_weights_einsum=qk_attn_weights_einsum,
       attn_weights_value_einsum=attn_weights_value_einsum,
     )
+    return within_cache(out, start, key.shape[-3])
 
   @nn.nowrap
   def _params(self, query, key):
     heads, width = query.shape[-2:]
     dims = self.dims or Dims(heads * width, heads, width, key.shape[-2])
     own = self._held(self.scheme, dims, 'scheme_params', 'init', self.sharding)
+    if self.model_params is not None:
+      return parameters.merged(self.scheme, own, None, self.model_params)
     shared = self._held(self.scheme, dims, 'model_params', 'init_model', self.sharding)
     return parameters.merged(self.scheme, own, shared, None)
 

@@ -27,7 +27,7 @@ from posjax.arguments import shown
 from posjax.layers import arguments, parameters, projections
 from posjax.layers import layer as layers
 from posjax.layers.cache import Cache
-from posjax.layers.hook import attention_fn, check_hooked, numbered
+from posjax.layers.hook import attention_fn, check_hooked, numbered, within_cache
 from posjax.layers.projections import Latent, Norm
 from posjax.layers.tokens import Heads, Tokens, keys_of
 from posjax.scheme import Dims, Ids, Params, PRNGKey, Scheme
@@ -36,7 +36,7 @@ Axis = str | tuple[str, ...] | None  # a mesh axis, several, or none
 
 
 class Constant(nnx.Variable):
-  """A constant that `scheme.fixed` names: stored with the weights, but no `nnx.Param` to train."""
+  """A constant of a scheme, named in `traits.fixed`: stored with the weights, but not trained."""
 
 
 class Readable(nnx.Module):
@@ -151,9 +151,10 @@ class AttentionFn(Readable):
     own, held = (parameters.unnamed(self.scheme, each) for each in (own, held))
     params = parameters.merged(self.scheme, own, held, None)
     queries = query.shape[-3]
-    sides = numbered(_arrays(self.sides), queries, key.shape[-3], self._start(queries))
+    start = self._start(queries)
+    sides = numbered(_arrays(self.sides), queries, key.shape[-3], start)
     call = attention_fn(self.scheme, params, **sides, **self.options, frozen=False)
-    return call(query, key, value, *args, **kwargs)
+    return within_cache(call(query, key, value, *args, **kwargs), start, key.shape[-3])
 
   def init_cache(self):
     """Counts the tokens from 0, as Flax's module does after its own `init_cache`."""
@@ -459,7 +460,9 @@ class Attention(Readable):
     Args:
       x: the next tokens of each row.
       cache: from `init_cache`, or the last call.
-      pos: their ids, after `scheme.ids`.
+      pos: their ids, after `scheme.ids`. A token sees what comes before it by these ids, as in a
+        call without `order`; where they are no order, because the scheme changes them or there
+        are several for each token, by the number of tokens so far.
       segments: their documents; by default all in document 1. Padding, on the left of shorter
         rows say, is 0.
       bias: as in a call, for these queries, with a column for each token of the stream, the first

@@ -104,25 +104,7 @@ class EmbedFn(Protocol):
 
 
 class PrepareFn(Protocol):
-  """Work done once per attention call, outside any kernel."""
-
-  def __call__(
-    self, params: Params, x: Num[Array, 'B T M'], pos: Ids, last: At | None
-  ) -> tuple[Params, At]:
-    """Returns `(params, at)`: params stay whole, `at` is cut and cached with the tokens.
-
-    `last` is the `at` of the token before the first, without its token axis ([B, ...]). At the
-    start of a stream it is None, or all zeros (an empty cache): a scheme treats them alike.
-    """
-    ...
-
-
-class PrepareDocumentsFn(Protocol):
-  """`prepare` of a scheme with `documents`: it also sees where documents begin.
-
-  It is for what mixes neighbouring tokens, such as short convolutions: in a packed row, the last
-  tokens of one document stand beside the first ones of the next.
-  """
+  """Work done once per attention call, outside any kernel. `posjax.prepare` calls it."""
 
   def __call__(
     self,
@@ -132,10 +114,15 @@ class PrepareDocumentsFn(Protocol):
     last: At | None,
     starts: Bool[Array, 'B T'],
   ) -> tuple[Params, At]:
-    """As `PrepareFn`. `starts` is True for the first token of each document.
+    """Returns `(params, at)`: params stay whole, `at` is cut and cached with the tokens.
 
-    The first token of x, too, is one unless it is in the document of the token of `last`. Padding
-    is no document: the token after it begins one.
+    `last` is the `at` of the token before the first, without its token axis ([B, ...]). At the
+    start of a stream it is None, or all zeros (an empty cache): a scheme treats them alike.
+
+    `starts` is True for the first token of each document: in a packed row, the last tokens of one
+    document lie beside the first ones of the next, and what mixes neighbouring tokens, as a short
+    convolution does, must not mix these. The first token of x, too, starts a document unless it is
+    in that of the token of `last`. Padding is no document: the token after it starts one.
     """
     ...
 
@@ -144,12 +131,12 @@ class TurnFn(Protocol):
   """Turns, scales or widens each vector of each head, by where its token stands.
 
   At place 2, these are queries (`query`) and keys (`key`). `attend` scales their product by the
-  incoming 1/sqrt(D). At place 4, they are the values before they are summed (`value`), by where
-  their keys stand, and the sum of each query (`output`), by where the query stands.
+  incoming 1/sqrt(D). At place 4, they are the values before the weights sum them (`values.turn`),
+  by where their keys stand, and the sum of each query (`values.turn_back`), by where it stands.
   """
 
   def __call__(self, params: Params, x: Num[Array, 'B T H D'], at: At) -> Num[Array, 'B T H Wider']:
-    """Returns the placed heads. `output` must return zeros for zeros."""
+    """Returns the turned heads. `values.turn_back` must return zeros for zeros."""
     ...
 
 
@@ -177,8 +164,8 @@ class BiasFn(Protocol):
     ...
 
 
-class ValuesFn(Protocol):
-  """Place 4: what the positions add to the output, after `output`. Linear in `weights`."""
+class AddFn(Protocol):
+  """Place 4: vectors that positions add to the output, after `turn_back`. Linear in `weights`."""
 
   def __call__(
     self, params: Params, weights: Float[Array, 'B H T S'], q_at: At, k_at: At
@@ -193,7 +180,7 @@ class CutHeadsFn(Protocol):
   def __call__(self, params: Params, first: Int[Array, ''], count: int, shared: int) -> Params:
     """Returns the parameters with which query heads `first` to `first + count - 1` are computed.
 
-    They must serve `logits` and `values` of queries that have these heads alone. `shared` query
+    They must serve `logits` and `values.add` of queries that have these heads alone. `shared` query
     heads use the same key head; it divides `first` and `count`.
     """
     ...
@@ -226,14 +213,14 @@ class Tiled(NamedTuple):
 
   Attributes:
     logits: instead of the record's `logits`, within a tile; None where that is as fast.
-    values: instead of the record's `values`, within a tile; None where that is as fast.
+    add: instead of `values.add`, within a tile; None where that is as fast.
     relative: instead of the products of `query` and `key`; None where that is not cheaper.
     cut_heads: `(params, first, count, shared) -> params`, so that a tile may hold some of the heads
-      only; None where `logits` or `values` need the parameters of all heads.
+      only; None where `logits` or `values.add` need the parameters of all heads.
   """
 
   logits: LogitsFn | None = None
-  values: ValuesFn | None = None
+  add: AddFn | None = None
   relative: Relative | None = None
   cut_heads: CutHeadsFn | None = None
 
@@ -250,7 +237,7 @@ def _embed_unchanged(params, x, tokens, pos):
   return x
 
 
-def _plain(params, x, pos, last):
+def _plain(params, x, pos, last, starts):
   return params, pos
 
 
@@ -262,25 +249,54 @@ def _same(params, logits, q, k, q_at, k_at):
   return logits
 
 
+class Values(NamedTuple):
+  """Place 4: the values, before and after the weights of the softmax sum them.
+
+  Attributes:
+    turn: `(params, v, at) -> v`, possibly wider, before the sum. v may be of another width than q
+      and k.
+    turn_back: `(params, sum, at) -> sum`, possibly of another width: the weighted sum of the
+      values, by where the query stands.
+    add: `(params, weights, q_at, k_at) -> [B, T, H, D]`, added to the output; None adds nothing.
+  """
+
+  turn: TurnFn = _unchanged
+  turn_back: TurnFn = _unchanged
+  add: AddFn | None = None
+
+
+class Traits(NamedTuple):
+  """Facts about a scheme for those that call it; a first reader may skip them.
+
+  Attributes:
+    axes: ids per token: 1 for [B, T], n for [B, T, n]; 0 for any number of them.
+    mixes: letters of the axes over which `logits` or `values.add` are not pointwise, so that
+      attention may not be cut along them: 'S' keys, 'H' heads. With 'S', the logits that `logits`
+      receives are masked already, with the keys in token order.
+    fixed: names of the parameters that are constants: stored, never trained nor decayed.
+    tiled: faster ways to compute places 2 to 4 in tiles; they add nothing.
+    parts: the members of a chain, flat; empty otherwise.
+  """
+
+  axes: int = 1
+  mixes: str = ''
+  fixed: tuple[str, ...] = ()
+  tiled: Tiled = Tiled()
+  parts: tuple['Scheme', ...] = ()
+
+
 class _Places(NamedTuple):
   ids: IdsFn = _unmoved
   init_model: InitFn = _none
   embed: EmbedFn = _embed_unchanged
   init: InitFn = _none
-  prepare: PrepareFn | PrepareDocumentsFn = _plain
+  prepare: PrepareFn = _plain
   query: TurnFn = _unchanged
   key: TurnFn = _unchanged
-  value: TurnFn = _unchanged
   logits: LogitsFn = _same
   bias: BiasFn | None = None
-  output: TurnFn = _unchanged
-  values: ValuesFn | None = None
-  tiled: Tiled = Tiled()
-  axes: int = 0
-  whole: str = ''
-  documents: bool = False
-  fixed: tuple[str, ...] = ()
-  parts: tuple['Scheme', ...] = ()
+  values: Values = Values()
+  traits: Traits = Traits()
 
 
 class Scheme(_Places):
@@ -294,30 +310,18 @@ class Scheme(_Places):
     init_model: parameters that `embed` and every layer see.
     embed: place 1, `(params, x, tokens, pos) -> x`.
     init: parameters of one layer.
-    prepare: `(params, x, pos, last) -> (params, at)`, once per attention call.
+    prepare: `(params, x, pos, last, starts) -> (params, at)`, once per attention call; see
+      `posjax.prepare`, which calls it.
     query: place 2, `(params, q, at) -> q`, possibly wider.
     key: place 2, `(params, k, at) -> k`, possibly wider.
-    value: place 4, `(params, v, at) -> v`, possibly wider, before the weights sum the values. v may
-      be of another width than q and k.
     logits: place 3, `(params, logits, q, k, q_at, k_at) -> logits`.
     bias: place 3, `(params, distance[...]) -> [H, ...]`; None adds nothing.
-    output: place 4, `(params, sum, at) -> sum`, possibly of another width: the weighted sum of the
-      values, by where the query stands.
-    values: place 4, `(params, weights, q_at, k_at) -> [B, T, H, D]`, added to the output; None adds
-      nothing.
-    tiled: faster ways to compute places 2 to 4 in tiles, see `Tiled`; they add nothing.
-    axes: ids per token: 0 any, 1 for [B, T], n for [B, T, n].
-    whole: letters of the axes that may not be cut, since `logits` or `values` mix what lies along
-      them: 'S' keys, 'H' heads. With 'S', the logits that `logits` receives are masked already,
-      with the keys in token order.
-    documents: whether `prepare` sees where documents begin, as its fifth argument: see
-      `PrepareDocumentsFn`. Call it by `posjax.prepare`, which serves both kinds.
-    fixed: names of the parameters that are constants: stored, never trained nor decayed.
-    parts: the members of a chain, flat; empty otherwise.
+    values: place 4, see `Values`.
+    traits: the facts about it, see `Traits`.
 
   Example:
-    >>> Scheme(bias=lambda params, distance: -abs(distance)[None], axes=1)
-    Scheme(bias=..., axes=1)
+    >>> Scheme(bias=lambda params, distance: -abs(distance).sum(-1)[None], traits=Traits(axes=2))
+    Scheme(bias=..., traits=Traits(axes=2))
   """
 
   # No slots: the line lies in the instance's dictionary, where tuples do not compare it.
@@ -326,6 +330,11 @@ class Scheme(_Places):
   def line(self) -> str | None:
     """The line that `posjax.get` reads to make an equal scheme; None for one made by hand."""
     return self.__dict__.get('line')
+
+  @property
+  def parts(self) -> tuple['Scheme', ...]:
+    """The members of a chain, flat; empty otherwise."""
+    return self.traits.parts
 
   def with_line(self, line: str | None) -> 'Scheme':
     """An equal scheme that is made by this line; `_replace` makes one of no line."""
@@ -343,12 +352,21 @@ class Scheme(_Places):
       return self.line
     if self.parts:
       return '+'.join(map(repr, self.parts))
-    filled = [(name, getattr(self, name)) for name in self._fields if declares(self, name)]
-    plain = lambda value: repr(value) if type(value) in (int, str, bool, tuple) else '...'
-    return f'Scheme({", ".join(f"{name}={plain(value)}" for name, value in filled)})'
+    return _filled(self, Scheme())
 
 
-_PLACES = ('ids', 'embed', 'query', 'key', 'value', 'logits', 'bias', 'output', 'values')
+def _filled(record: Any, default: Any) -> str:
+  """A record with the fields that are not the default's; functions are '...'."""
+  shown = []
+  for name, value, usual in zip(record._fields, record, default, strict=True):
+    if value != usual:
+      plain = isinstance(value, int | str) or type(value) is tuple
+      nested = hasattr(value, '_fields')
+      shown.append(f'{name}={_filled(value, usual) if nested else repr(value) if plain else "..."}')
+  return f'{type(record).__name__}({", ".join(shown)})'
+
+
+_PLACES = ('ids', 'embed', 'query', 'key', 'logits', 'bias', 'values')
 
 
 def check_is_scheme(scheme: Any) -> None:
@@ -393,7 +411,7 @@ def declares(scheme: Scheme, field: str) -> bool:
 def places(scheme: Scheme) -> tuple[str, ...]:
   """The fields for places that `scheme` uses, in the order in which they act.
 
-  They are some of ids, embed, query, key, value, logits, bias, output, values.
+  They are some of ids, embed, query, key, logits, bias, values.
 
   Example:
     >>> places(Scheme(bias=lambda params, distance: -abs(distance)[None]))
@@ -401,23 +419,6 @@ def places(scheme: Scheme) -> tuple[str, ...]:
   """
   check_is_scheme(scheme)
   return tuple(name for name in _PLACES if declares(scheme, name))
-
-
-def in_tiles(scheme: Scheme) -> Scheme:
-  """The scheme with its faster forms of places 3 and 4, where it has any."""
-  logits = scheme.tiled.logits or scheme.logits
-  return scheme._replace(logits=logits, values=scheme.tiled.values or scheme.values)
-
-
-def without_place_2(scheme: Scheme) -> Scheme:
-  """The scheme for queries and keys that place 2 has turned already."""
-  tiled = scheme.tiled._replace(relative=None)
-  return scheme._replace(query=_unchanged, key=_unchanged, tiled=tiled)
-
-
-def without_value(scheme: Scheme) -> Scheme:
-  """The scheme for values on which its `value` has acted already."""
-  return scheme._replace(value=_unchanged)
 
 
 def init(scheme: Scheme, key: PRNGKey, dims: Dims) -> Params:
@@ -452,7 +453,7 @@ def prepare(
   segments: Num[Array, '...'] | None = None,
   last_segment: Num[Array, '...'] | None = None,
 ) -> tuple[Params, At]:
-  """Calls the scheme's `prepare`, and tells it where documents begin if it wants to know.
+  """Calls the scheme's `prepare`, and tells it where documents start.
 
   Layers do this by themselves; it is for those who call `attend`.
 
@@ -484,15 +485,12 @@ def prepare(
     _check_documents('segments', segments, x.shape[:2])
   if last_segment is not None:
     _check_documents('last_segment', last_segment, x.shape[:1])
-  own: Any = scheme.prepare  # of either kind, as `documents` says
-  if not scheme.documents:
-    return own(params, x, pos, last)
   if segments is None:
     segments = jnp.ones(x.shape[:2], jnp.int32)
   if last_segment is None:
     last_segment = jnp.zeros_like(segments[:, 0]) if last is None else segments[:, 0]
   before = jnp.concatenate([last_segment[:, None], segments[:, :-1]], axis=1)
-  return own(params, x, pos, last, segments != before)
+  return scheme.prepare(params, x, pos, last, segments != before)
 
 
 def _check_input(x: Any) -> None:
@@ -537,7 +535,7 @@ def merge(model: Params, layer: Params) -> Params:
 
 
 def split(scheme: Scheme, params: Params) -> tuple[Params, Params]:
-  """`(trained, fixed)`: parameters to learn, and the constants named in `scheme.fixed`.
+  """`(trained, fixed)`: parameters to learn, and the constants named in `scheme.traits.fixed`.
 
   `merge` puts them together again. Give the optimizer the first: weight decay would change
   constants although their gradients are zero.
@@ -551,8 +549,9 @@ def split(scheme: Scheme, params: Params) -> tuple[Params, Params]:
   if scheme.parts:
     both = [split(part, p) for part, p in zip(scheme.parts, params, strict=True)]
     return tuple(trained for trained, _ in both), tuple(fixed for _, fixed in both)
-  trained = {name: value for name, value in params.items() if name not in scheme.fixed}
-  return trained, {name: value for name, value in params.items() if name in scheme.fixed}
+  fixed = scheme.traits.fixed
+  trained = {name: value for name, value in params.items() if name not in fixed}
+  return trained, {name: value for name, value in params.items() if name in fixed}
 
 
 def _check_members(scheme: Scheme, params: Any) -> None:

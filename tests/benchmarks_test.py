@@ -20,7 +20,6 @@ from benchmarks.peers import (
   posjax_parsing,
 )
 from benchmarks.spec import Attention, Pairs, Parse, Step, Unable
-from posjax.attention.places import bias
 from posjax.math.heads import product
 from tests.loops import error
 
@@ -175,16 +174,18 @@ def largest_sum_of_sizes(scheme, params, q, k, v, d_out, out):
     params = posjax.merge(trained, fixed)
     x = product(scheme.query(params, q, pos), scheme.key(params, k, pos)) / math.sqrt(WIDTH)
     x = scheme.logits(params, x, q, k, pos, pos) if scheme.logits else x
-    return x if scheme.bias is None else x + bias(scheme.bias, params, pos, pos)
+    if scheme.bias is None:
+      return x
+    return x + jnp.moveaxis(scheme.bias(params, pos[:, :, None] - pos[:, None]), 0, 1)
 
   def values(trained):
-    return scheme.values(posjax.merge(trained, fixed), weights, pos, pos)
+    return scheme.values.add(posjax.merge(trained, fixed), weights, pos, pos)
 
   x, back = jax.vjp(logits, trained)
   weights = jax.nn.softmax(jnp.where(seen, x, -jnp.inf))
   means = (abs(d_out) * abs(out)).sum(-1).swapaxes(1, 2)[..., None]
   sums = [back(weights * (product(abs(d_out), abs(v)) + means))]
-  if scheme.values:
+  if scheme.values.add:
     sums.append(jax.vjp(values, trained)[1](abs(d_out)))
   return max((float(abs(leaf).max()) for leaf in jax.tree.leaves(sums)), default=0)
 

@@ -7,7 +7,7 @@ import pytest
 
 import posjax
 from posjax.chain import chain
-from posjax.scheme import Scheme, declares, places
+from posjax.scheme import Scheme, Traits, Values, declares, places
 from tests.toy_schemes import TOYS
 
 DIMS = posjax.Dims(width=12, num_heads=4, head_dim=6, num_kv_heads=2, vocab=7)
@@ -24,12 +24,18 @@ def scaled(n):
     init=lambda key, dims: {'m': jnp.float32(n)},
     query=lambda params, x, at: 10 * x + params['n'],
     key=lambda params, x, at: 10 * x + 2 * params['m'],
-    value=lambda params, x, at: 10 * x + 3 * params['m'],
-    output=lambda params, x, at: 10 * x + params['n'],
     logits=lambda params, logits, q, k, q_at, k_at: 10 * logits + params['n'],
     bias=lambda params, distance: params['n'] * distance[None],
-    values=lambda params, weights, q_at, k_at: params['n'] * weights,
+    values=Values(
+      turn=lambda params, x, at: 10 * x + 3 * params['m'],
+      turn_back=lambda params, x, at: 10 * x + params['n'],
+      add=lambda params, weights, q_at, k_at: params['n'] * weights,
+    ),
   )
+
+
+def one_array(key, dims):
+  return {'a': jnp.ones(1)}
 
 
 THREE = [scaled(n) for n in (1, 2, 3)]
@@ -43,28 +49,28 @@ def test_ids_embed_query_key_value_and_logits_act_in_order():
   assert scheme.embed(PARAMS, zeros, None, POS).max() == 123
   assert scheme.query(PARAMS, zeros, POS).max() == 123
   assert scheme.key(PARAMS, zeros, POS).max() == 246
-  assert scheme.value(PARAMS, zeros, POS).max() == 369
+  assert scheme.values.turn(PARAMS, zeros, POS).max() == 369
   assert scheme.logits(PARAMS, zeros, X, X, POS, POS).max() == 123
 
 
-def test_outputs_act_in_reverse_order_each_with_its_own_parameters():
+def test_values_turn_back_in_reverse_order_each_with_its_own_parameters():
   """What the last member did to the values last is undone first."""
-  assert chain(*THREE).output(PARAMS, 0 * X, POS).max() == 321
-  assert chain(THREE[0], chain(*THREE[1:])).output(PARAMS, 0 * X, POS).max() == 321
+  assert chain(*THREE).values.turn_back(PARAMS, 0 * X, POS).max() == 321
+  assert chain(THREE[0], chain(*THREE[1:])).values.turn_back(PARAMS, 0 * X, POS).max() == 321
 
 
-def test_biases_and_values_are_summed_over_those_that_have_them():
+def test_biases_and_additions_are_summed_over_those_that_have_them():
   scheme = chain(THREE[0], Scheme(logits=TOYS['cosine'].logits), THREE[2])
   params = (PARAMS[0], {}, PARAMS[2])
   np.testing.assert_array_equal(scheme.bias(params, POS), 4 * POS[None])
-  np.testing.assert_array_equal(scheme.values(params, X, POS, POS), 4 * X)
+  np.testing.assert_array_equal(scheme.values.add(params, X, POS, POS), 4 * X)
 
 
 @pytest.mark.parametrize('place', places(THREE[0]) + ('prepare',))
 def test_a_chain_declares_what_some_member_declares(place):
   member = TOYS['forgetful'] if place == 'prepare' else THREE[0]
   only = Scheme(**{place: getattr(member, place)})
-  other = Scheme(axes=1)
+  other = Scheme(traits=Traits(axes=1))
   scheme = chain(only, other, other)
   assert places(scheme) == (() if place == 'prepare' else (place,))
   assert declares(scheme, 'prepare') == (place == 'prepare')
@@ -116,15 +122,15 @@ def test_each_member_sees_what_it_prepared_and_its_own_last():
   params = scheme.init(jax.random.key(0), DIMS)
   x = jax.random.normal(jax.random.key(1), (1, 5, 12))
   pos = jnp.arange(5)[None]
-  ready, at = scheme.prepare(params, x, pos, None)
+  ready, at = posjax.prepare(scheme, params, x, pos)
   assert isinstance(ready, tuple)
   np.testing.assert_array_equal(at[0], pos)
   for i in (1, 2):
     np.testing.assert_array_equal(
-      at[i]['total'], gates.prepare(params[i], x, pos, None)[1]['total']
+      at[i]['total'], posjax.prepare(gates, params[i], x, pos)[1]['total']
     )
   last = jax.tree.map(lambda leaf: leaf[:, 2], at)
-  _, rest = scheme.prepare(params, x[:, 3:], pos[:, 3:], last)
+  _, rest = posjax.prepare(scheme, params, x[:, 3:], pos[:, 3:], last)
   for i in (1, 2):
     np.testing.assert_allclose(rest[i]['total'], at[i]['total'][:, 3:], rtol=1e-6)
 
@@ -132,7 +138,7 @@ def test_each_member_sees_what_it_prepared_and_its_own_last():
 def test_members_that_prepare_nothing_share_the_ids():
   scheme = chain(THREE[0], TOYS['two_tables'])
   assert not declares(scheme, 'prepare')
-  assert scheme.prepare(PARAMS[:2], X, POS, None)[1] is POS
+  assert posjax.prepare(scheme, PARAMS[:2], X[:, 0], POS)[1] is POS
 
 
 def test_the_raw_heads_reach_every_member_however_the_first_turned_them():
@@ -147,18 +153,18 @@ def test_the_raw_heads_reach_every_member_however_the_first_turned_them():
 
 def test_whole_axes_are_united():
   counted, mixing = TOYS['counted'], TOYS['mixing']
-  assert chain(counted, mixing, counted).whole == 'HS'
-  assert chain(THREE[0], THREE[1]).whole == ''
+  assert chain(counted, mixing, counted).traits.mixes == 'HS'
+  assert chain(THREE[0], THREE[1]).traits.mixes == ''
 
 
 def test_ids_per_token_must_agree_where_they_are_stated():
-  one, two, any_number = (Scheme(axes=n, query=THREE[0].query) for n in (1, 2, 0))
-  assert chain(any_number, two).axes == chain(two, any_number, two).axes == 2
-  assert chain(any_number, any_number).axes == 0
+  one, two, any_number = (Scheme(query=THREE[0].query, traits=Traits(axes=n)) for n in (1, 2, 0))
+  assert chain(any_number, two).traits.axes == chain(two, any_number, two).traits.axes == 2
+  assert chain(any_number, any_number).traits.axes == 0
   with pytest.raises(ValueError, match=r'agree on the ids per token, but they want \[1, 2\]'):
     chain(one, any_number, two)
 
 
 def test_constants_of_a_member_are_its_own():
-  chained = chain(Scheme(fixed=('a',)), Scheme(axes=1))
+  chained = chain(*(Scheme(init=one_array, traits=Traits(fixed=f)) for f in (('a',), ())))
   assert posjax.split(chained, ({'a': 1}, {'a': 2})) == (({}, {'a': 2}), ({'a': 1}, {}))

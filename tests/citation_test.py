@@ -6,6 +6,7 @@ import re
 import pytest
 
 import posjax
+from posjax.citation import entries
 from tools import schemes_page
 
 NAMES = posjax.names()
@@ -30,7 +31,8 @@ def parsed(text):
 
 
 def papers(name):
-  return parsed(importlib.import_module(f'posjax.schemes.{name}').BIBTEX)
+  keys = importlib.import_module(f'posjax.schemes.{name}').PAPERS
+  return [entry for key in keys for entry in parsed(entries()[key])]
 
 
 def surnames(fields):
@@ -58,11 +60,9 @@ def test_a_scheme_names_the_paper_of_its_reference_first(name):
   assert number in ' '.join(fields.values())
 
 
-def test_one_key_is_one_paper_and_one_paper_has_one_key():
-  entries = [(key, tuple(fields.items())) for name in NAMES for _, key, fields in papers(name)]
-  assert len(entries) > len(NAMES)
-  distinct = set(entries)
-  assert len({key for key, _ in distinct}) == len(distinct)
+def test_every_entry_is_cited_and_one_paper_has_one_key():
+  distinct = {(key, tuple(fields.items())) for name in NAMES for _, key, fields in papers(name)}
+  assert {key for key, _ in distinct} == set(entries())
   assert len({fields for _, fields in distinct}) == len(distinct)
   numbers = re.findall(r'arXiv:[\d.]+', str(distinct))
   assert len(numbers) == len(set(numbers)) > 40
@@ -100,7 +100,8 @@ def test_a_scheme_is_cited_by_the_line_that_made_it():
 def test_a_scheme_of_another_package_brings_its_own_entries(tmp_path, monkeypatch):
   monkeypatch.syspath_prepend(tmp_path)
   code = (
-    'import posjax\ndef scheme() -> posjax.Scheme:\n  return posjax.get("alibi")._replace(axes=1)\n'
+    'import posjax\ndef scheme() -> posjax.Scheme:\n'
+    '  return posjax.get("alibi")._replace(embed=None)\n'
   )
   entry = '@misc{me2030one,\n  title={One},\n  author={Me},\n  year={2030},\n}'
   for name, more in (
@@ -123,6 +124,6 @@ def test_what_cannot_be_cited_is_refused():
   with pytest.raises(ValueError, match=r"Unknown scheme 'ropee'; did you mean 'rope'"):
     posjax.citation('ropee')
   with pytest.raises(ValueError, match=r'must remember the line .* but got one made by hand'):
-    posjax.citation(posjax.Scheme(axes=1))
+    posjax.citation(posjax.Scheme())
   with pytest.raises(TypeError, match=r"must be a line, as 'rope\+alibi', .* but got 3\."):
     posjax.citation(3)

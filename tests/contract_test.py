@@ -21,10 +21,12 @@ import itertools
 import re
 from typing import NamedTuple
 
+import chex
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from absl.testing import parameterized
 from flax import nnx
 from jax.extend import core as jex
 from jax.sharding import AxisType, NamedSharding, PartitionSpec
@@ -34,10 +36,12 @@ from posjax.attention import inputs as operands
 from posjax.attention import masks, places
 from posjax.attention.blockwise import engine as blockwise
 from posjax.attention.blockwise import groups
+from posjax.attention.blockwise.engine import in_tiles
 from posjax.chain import chain
 from posjax.linen import Attention as LinenAttention
+from posjax.math.heads import product, ungroup
 from posjax.nnx import Attention as NnxAttention
-from posjax.scheme import Scheme, declares, in_tiles
+from posjax.scheme import Scheme, Tiled, Values, declares
 from tests.loops import error
 
 DIMS = posjax.Dims(width=16, num_heads=4, head_dim=8, num_kv_heads=2, vocab=11)
@@ -106,9 +110,14 @@ def is_complex(scheme):
 def traits(scheme):
   """What the code that schemes share can see of one: its fields, ids, and the kind of its heads."""
   fields = {field for field in Scheme._fields if declares(scheme, field)}
-  faster = {f'tiled.{field}' for field, form in scheme.tiled._asdict().items() if form is not None}
-  more = {'several ids': scheme.axes > 1, 'complex heads': is_complex(scheme)}
-  found = fields - {'tiled', 'whole', 'axes'} | faster | set(scheme.whole)
+  tiled, values = scheme.traits.tiled._asdict(), scheme.values._asdict()
+  faster = {f'tiled.{field}' for field, form in tiled.items() if form is not None}
+  faster |= {
+    f'values.{field}' for field, form in values.items() if form != Values()._asdict()[field]
+  }
+  faster |= {'fixed'} if scheme.traits.fixed else set()
+  more = {'several ids': scheme.traits.axes > 1, 'complex heads': is_complex(scheme)}
+  found = fields - {'traits', 'values'} | faster | set(scheme.traits.mixes)
   return found | {trait for trait, has_it in more.items() if has_it}
 
 
@@ -162,8 +171,8 @@ def inputs(scheme, dtype=jnp.float32, shift=0):
   """Random embeddings; ids count up by 1; of several axes, by 1 in 4, each 4 tokens, and by 1."""
   draw = np.random.default_rng(0)
   order = np.broadcast_to(np.arange(LENGTH, dtype=np.int32), (BATCH, LENGTH))
-  several = [order // 4, order % 4, *[order] * scheme.axes][: scheme.axes]
-  pos = order if scheme.axes < 2 else np.stack(several, axis=-1)
+  several = [order // 4, order % 4, *[order] * scheme.traits.axes][: scheme.traits.axes]
+  pos = order if scheme.traits.axes < 2 else np.stack(several, axis=-1)
   return Inputs(
     jnp.asarray(draw.normal(size=(BATCH, LENGTH, DIMS.width)), dtype),
     jnp.asarray(draw.integers(0, DIMS.vocab, (BATCH, LENGTH)), jnp.int32),
@@ -276,14 +285,15 @@ def every_place(scheme, params, given):
   """What each place of the scheme gives in the layer, before any attention, and its faster form."""
   q, k, v, ready, (pos, at, *_) = sides(scheme, params, given)
   turned = scheme.query(ready, q, at), scheme.key(ready, k, at)
-  turned += scheme.value(ready, v, at), scheme.output(ready, q, at)
+  turned += scheme.values.turn(ready, v, at), scheme.values.turn_back(ready, q, at)
   logits = jnp.zeros((BATCH, DIMS.num_heads, LENGTH, LENGTH), q.dtype)
   distance = pos[:, :, None] - pos[:, None]
   found = [q, turned, scheme.bias and scheme.bias(ready, distance)]
-  for form in (scheme, in_tiles(scheme)):
+  for form in (scheme, in_tiles(scheme, 0)):
     found.append(form.logits(ready, logits, q, k, at, at))
-    found.append(form.values and form.values(ready, logits.real, at, at))
-  relative = scheme.tiled.relative
+    add = form.values.add
+    found.append(add and add(ready, logits.real, at, at))
+  relative = scheme.traits.tiled.relative
   if relative and not jnp.iscomplexobj(q):
     found += [relative.content(ready, q), relative.heads(ready, q)]
     found.append(relative.vectors(ready, distance[0].reshape(-1)))
@@ -346,7 +356,7 @@ def test_every_declared_place_changes_what_it_is_given(name):
     x = scheme.embed(params, given.x, given.tokens, given.pos)
     q, k, v, ready, (pos, at, *_) = sides(scheme, params, given)
     turned = {'query': (q, scheme.query(ready, q, at)), 'key': (k, scheme.key(ready, k, at))}
-    turned |= {'value': (v, scheme.value(ready, v, at)), 'output': (q, scheme.output(ready, q, at))}
+    turned |= {'values': (v, scheme.values.turn(ready, v, at))}
     logits = jnp.asarray(PAIRS if jnp.iscomplexobj(q) else PAIRS.real, q.dtype)
     # One number for all keys of a query would change nothing.
     centered = lambda logits: logits - logits.mean(-1, keepdims=True)
@@ -354,8 +364,8 @@ def test_every_declared_place_changes_what_it_is_given(name):
     more = {'logits': (centered(logits), centered(found))}
     if scheme.bias:
       more['bias'] = jnp.zeros(()), centered(scheme.bias(ready, pos[:, :, None] - pos[:, None]))
-    if scheme.values:
-      more['values'] = jnp.zeros(()), scheme.values(ready, abs(logits), at, at)
+    if scheme.values.add:
+      more['values'] = jnp.zeros(()), scheme.values.add(ready, abs(logits), at, at)
     return {'embed': (given.x, x), **turned, **more}
 
   for place, (before, after) in before_and_after(params, given).items():
@@ -433,7 +443,7 @@ def test_chaining_is_associative(name):
   second, third = posjax.get('forgetting'), posjax.get('unscaled')
   left, right = chain(chain(scheme, second), third), chain(scheme, chain(second, third))
   assert left.parts == right.parts
-  assert left.whole == right.whole == scheme.whole
+  assert left.traits.mixes == right.traits.mixes == scheme.traits.mixes
   assert program(left) == program(right)
 
 
@@ -513,35 +523,32 @@ def test_a_tile_of_the_answer_is_the_answer_for_a_tile_of_queries(name):
 def pieces(scheme, params, given, blocks):
   """Attention over blocks of keys, each alone, put together by their exponentials."""
   q, k, v, ready, stream = sides(scheme, params, given)
-  rules = operands.make_rules(q, None, True, None, None, 0.0, None)
-
-  def side(turn, heads, stream):
-    return operands.make_side('q', heads, scheme, turn, ready, *stream)
-
-  q_side, total, mixed, added = side(scheme.query, q, stream), 0, 0, 0
-  v = scheme.value(ready, v, stream.at)
+  rules = operands.make_rules(q, None, True, None, None, 0.0, None, False)
+  q_side, total, mixed, added = operands.make_side('q', q, scheme, *stream), 0, 0, 0
+  v = scheme.values.turn(ready, v, stream.at)
   for start, stop in blocks:
-    k_side = side(scheme.key, k[:, start:stop], cut(stream, start, stop))
+    k_side = operands.make_side('k', k[:, start:stop], scheme, *cut(stream, start, stop))
     both = q_side, k_side
-    seen = masks.visible(q_side, k_side, rules, None)
-    logits = places.content(q_side, k_side, rules)
-    bias = places.bias(scheme.bias, ready, q_side.pos, k_side.pos) if scheme.bias else None
-    logits = places.final_logits(scheme, ready, logits, q_side, k_side, rules, seen, bias)
+    seen = masks.visible(*both, rules, None)
+    logits = product(*places.turned(scheme, ready, *both)) * rules.scale
+    logits = places.logits(scheme, ready, logits, *both, seen)
+    logits = places.limited(logits, places.bias(scheme, ready, *both), None, seen, rules)
     # Less one number for all: sums of exponentials then need no running maximum.
     weights = jnp.where(seen, jnp.exp(logits - 4), 0)
     total += weights.sum(-1)
-    sums = places.output(scheme._replace(values=None), ready, weights, v[:, start:stop], *both)
-    mixed += sums
-    added += places.output(scheme, ready, weights, v[:, start:stop], *both) - sums
+    own = ungroup(v[:, start:stop], DIMS.num_heads)
+    mixed += jnp.einsum('bhts,bshe->bthe', weights, own)
+    if scheme.values.add:
+      added += places.added(scheme, ready, weights, *both, DIMS.head_dim)
   total = total.swapaxes(1, 2)[..., None]
-  return scheme.output(ready, mixed / total, stream.at) + added / total
+  return scheme.values.turn_back(ready, mixed / total, stream.at) + added / total
 
 
-@every_scheme_that(lambda scheme: declares(scheme, 'key') or declares(scheme, 'value'))
+@every_scheme_that(lambda scheme: declares(scheme, 'key') or places.turns_values(scheme))
 def test_a_tile_of_turned_keys_and_values_is_the_turned_tile(name):
   scheme = subject(name).scheme
   _, k, v, ready, stream = run_sides(scheme)
-  turned = jax.jit(lambda k, v, at: (scheme.key(ready, k, at), scheme.value(ready, v, at)))
+  turned = jax.jit(lambda k, v, at: (scheme.key(ready, k, at), scheme.values.turn(ready, v, at)))
   whole = turned(k, v, stream.at)
   for start, stop in ((0, 5), (3, 8), (7, LENGTH)):
     found = turned(*cut((k, v, stream.at), start, stop))
@@ -550,7 +557,7 @@ def test_a_tile_of_turned_keys_and_values_is_the_turned_tile(name):
 
 
 @few_schemes_and(
-  lambda scheme: declares(scheme, 'tiled'), where=lambda scheme: 'S' not in scheme.whole
+  lambda scheme: scheme.traits.tiled != Tiled(), where=lambda scheme: 'S' not in scheme.traits.mixes
 )
 def test_a_tile_of_the_answer_is_the_answer_for_a_tile_of_keys(name):
   """Where the engine calls the places themselves, it gives the reference in tiles of keys, too."""
@@ -561,7 +568,7 @@ def test_a_tile_of_the_answer_is_the_answer_for_a_tile_of_keys(name):
   assert error(found, run(scheme)(params, given)) <= TOLERANCE
 
 
-@every_scheme_that(lambda scheme: 'S' in scheme.whole)
+@every_scheme_that(lambda scheme: 'S' in scheme.traits.mixes)
 def test_whole_keys_are_declared_only_where_a_tile_of_keys_is_wrong(name):
   scheme = subject(name).scheme
   params, given = parameters(scheme), inputs(scheme)
@@ -576,7 +583,7 @@ def test_heads_mix_exactly_where_the_scheme_declares_it(name):
   q, k, v, ready, stream = run_sides(scheme)
   others = jax.jit(lambda q: attend(scheme, ready, q, k, v, stream, stream)[:, :, 1:])
   moved = error(others(q.at[:, :, 0].multiply(2)), others(q))
-  assert moved > 1e-3 if 'H' in scheme.whole else moved <= 1e-6
+  assert moved > 1e-3 if 'H' in scheme.traits.mixes else moved <= 1e-6
 
 
 def packed_and_padded(scheme, ids):
@@ -598,8 +605,8 @@ def packed_and_padded(scheme, ids):
   for far in (2**14, 500, 20, 5):
     packed = [0, 1, 2, 3, 0, 1, 1, 2, 5, far - 2, far - 1, far]
     pos = np.array([packed, [7, 7, 7, 4, 4, 3, 5, 0, 0, far, 1, 2]], np.int32)
-    if scheme.axes > 1:
-      pos = np.stack([np.roll(pos, axis, axis=1) for axis in range(scheme.axes)], axis=-1)
+    if scheme.traits.axes > 1:
+      pos = np.stack([np.roll(pos, axis, axis=1) for axis in range(scheme.traits.axes)], axis=-1)
     given = given._replace(pos=jnp.asarray(pos))
     if jnp.isfinite(run(scheme)(parameters(scheme), given)).all():
       return given
@@ -689,7 +696,7 @@ def test_the_engine_gives_what_a_mask_gives_in_a_causal_window(name, small_tiles
 
 
 @few_schemes_and(  # complex numbers come in no less than 64 bits
-  lambda scheme: declares(scheme, 'tiled'), where=lambda scheme: not is_complex(scheme)
+  lambda scheme: scheme.traits.tiled != Tiled(), where=lambda scheme: not is_complex(scheme)
 )
 def test_the_engine_gives_what_the_reference_gives_in_bfloat16(name, small_tiles):
   scheme = subject(name).scheme
@@ -820,11 +827,29 @@ def test_the_references_forward_and_second_derivatives_are_those_of_differences(
 # Transformations.
 
 
-@few_schemes_and()
-def test_compiled_gives_what_is_not_compiled(name):
-  scheme = subject(name).scheme
+class Variants(chex.TestCase):
+  """The answer in float32, compiled or not, is that in float64."""
+
+  @chex.variants(with_jit=True, without_jit=True, with_device=True)
+  @parameterized.parameters(*few_schemes())
+  def test_every_way_to_run_it_gives_the_answer_in_float64(self, name):
+    scheme = subject(name).scheme
+    params, given = parameters(scheme), inputs(scheme)
+    found = self.variant(functools.partial(layer, scheme))(params, given)
+    chex.assert_shape(found, (BATCH, LENGTH, DIMS.num_heads, DIMS.head_dim))
+    expected = in_float64(scheme)
+    chex.assert_trees_all_close(
+      np.asarray(found), expected, rtol=0, atol=TOLERANCE * abs(expected).max()
+    )
+
+
+@functools.cache
+def in_float64(scheme):
+  """The answer of the layer in float64, as an array of NumPy."""
   params, given = parameters(scheme), inputs(scheme)
-  assert error(run(scheme)(params, given), layer(scheme, params, given)) <= TOLERANCE
+  with jax.enable_x64(True):
+    wide = jax.tree.map(lambda leaf: leaf.astype(jnp.float64), (params, given.x))
+    return np.asarray(attention_with(unchanged, scheme, 'dense')(*wide, given, BACK))
 
 
 def nested(function):
@@ -845,6 +870,19 @@ def test_arrays_of_numpy_may_number_the_tokens_inside_all_transformations(name):
     both = functools.partial(attend, scheme, ready, implementation=implementation)
     run = lambda q, both=both: both(q, k, v, *[stream._replace(**numbers)] * 2)
     assert jax.eval_shape(nested(run), q).shape == q.shape
+
+
+MIXED = ['xpos', 'fire(threshold=4.0, width=8)', 'cope', 'floor_log(floor=4)', 'fourier', 't5']
+
+
+@pytest.mark.parametrize('name', MIXED)
+def test_schemes_that_mix_integers_and_floats_say_so_where_promotion_is_strict(name):
+  scheme = subject(name).scheme
+  params, given = parameters(scheme), inputs(scheme)
+  with jax.numpy_dtype_promotion('strict'):
+    for implementation in ('dense', 'blockwise'):
+      run = functools.partial(layer, scheme, implementation=implementation)
+      assert jax.eval_shape(run, params, given).dtype == jnp.float32
 
 
 @few_schemes_and()
@@ -872,17 +910,12 @@ def test_eight_devices_give_what_one_gives(name):
 @every_scheme
 def test_new_ids_and_an_equal_line_do_not_trace_again(name):
   scheme = subject(name).scheme
-  traces = []
-
-  @functools.partial(jax.jit, static_argnums=0)
-  def counted(scheme, params, given):
-    traces.append(scheme)
-    return layer(scheme, params, given)
-
-  params = parameters(scheme)
+  chex.clear_trace_counter()  # which counts across tests
+  once = jax.jit(chex.assert_max_traces(layer, n=1), static_argnums=0)
   for shift in (0, 1, NEAR):
-    counted.trace(subject(name).scheme, params, inputs(scheme, shift=shift))
-  assert len(traces) == 1
+    once.trace(subject(name).scheme, parameters(scheme), inputs(scheme, shift=shift))
+  with pytest.raises(AssertionError, match='is traced > 1 times'):
+    once.trace(scheme._replace(init=None), parameters(scheme), inputs(scheme))
 
 
 # Ids.
@@ -947,7 +980,7 @@ def test_gradients_are_finite_at_equal_ids_and_zero_from_rows_that_see_nothing(n
   padded = given._replace(segments=given.segments.at[1].set(0).at[0, :3].set(0))
   for one in (given, equal, padded):
     grads, moved = gradients(scheme)(params, one, EACH)
-    assert all(jnp.isfinite(leaf).all() for leaf in jax.tree.leaves((grads, moved.x)))
+    chex.assert_tree_all_finite((grads, moved.x))
   np.testing.assert_array_equal(run(scheme)(params, padded)[1], 0)
   np.testing.assert_array_equal(run(scheme)(params, padded)[0, :3], 0)
   if not declares(scheme, 'prepare'):  # padding before a document may feed its prepared state
@@ -1030,7 +1063,7 @@ def test_float32_stays_float32(name):
   real = q.real
   assert jax.eval_shape(scheme.query, ready, real, stream.at).dtype == real.dtype
   assert jax.eval_shape(scheme.key, ready, k.real, stream.at).dtype == real.dtype
-  for turn in (scheme.value, scheme.output):
+  for turn in (scheme.values.turn, scheme.values.turn_back):
     assert jax.eval_shape(turn, ready, real, stream.at).dtype == real.dtype
   leaves = jax.tree.leaves(params)
   assert all(leaf.dtype in (jnp.float32, jnp.int32) for leaf in leaves)
@@ -1048,7 +1081,7 @@ def test_an_empty_state_is_no_state(name):
   empty = jax.tree.map(lambda leaf: jnp.zeros_like(leaf[:, 0]), at)
   nothing = jnp.zeros(BATCH, jnp.int32)
   _, again = prepare(empty, segments=given.segments, last_segment=nothing)
-  jax.tree.map(np.testing.assert_array_equal, at, again)
+  chex.assert_trees_all_equal(at, again)
 
 
 @every_scheme

@@ -8,7 +8,7 @@ import pytest
 import posjax
 from posjax import expression, schemes
 from posjax.arguments import checked
-from posjax.scheme import Scheme, places
+from posjax.scheme import Scheme, Traits, places
 
 FOLDER = pathlib.Path(schemes.__path__[0])
 
@@ -27,7 +27,7 @@ def folder(monkeypatch):
 
   @checked
   def scaled(base: float = 1.0, axes: int = 1) -> Scheme:
-    return Scheme(axes=axes)
+    return Scheme(traits=Traits(axes=axes))
 
   @checked
   def sized(length: int) -> Scheme:
@@ -35,7 +35,7 @@ def folder(monkeypatch):
 
   files = {
     'plain': file(lambda: Scheme(query=lambda params, x, at: x)),
-    'tuned': file(lambda base=1.0, axes=1, kind=None: Scheme(axes=axes)),
+    'tuned': file(lambda base=1.0, axes=1, kind=None: Scheme(init=lambda *_: {})),
     'sized': types.SimpleNamespace(scheme=sized),
     'scaled': types.SimpleNamespace(scheme=scaled),
   }
@@ -83,7 +83,7 @@ def test_equal_lines_are_one_object(folder):
 
 
 def test_the_identity_vanishes_from_a_chain():
-  assert posjax.get('none') == Scheme()
+  assert posjax.get('none') == Scheme(traits=Traits(axes=0))
   assert posjax.get('none+alibi').parts == ()
   assert posjax.get('none+alibi+none+rope').parts[0].bias is not None
 

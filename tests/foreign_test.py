@@ -168,9 +168,9 @@ def test_a_failed_import_is_tried_again(package):
   with pytest.raises(ValueError, match='could not be imported'):
     posjax.get('outside.inner.broken:scheme')
   (package / 'broken.py').write_text(
-    'import posjax\ndef scheme() -> posjax.Scheme:\n  return posjax.Scheme(axes=1)\n'
+    'import posjax\ndef scheme() -> posjax.Scheme:\n  return posjax.Scheme(embed=None)\n'
   )
-  assert posjax.get('outside.inner.broken:scheme') == Scheme(axes=1)
+  assert posjax.get('outside.inner.broken:scheme') == Scheme(embed=None)
 
 
 @pytest.mark.parametrize('line', ['outside', 'outside.inner.mine', 'outside.inner.mine.scheme()'])

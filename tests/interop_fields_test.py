@@ -55,6 +55,11 @@ READ = [
   {'model_type': 'smollm3', 'rope_theta': 2e6, 'no_rope_layers': [1, 1]},
   {'model_type': 'gpt_neox', **SIZES, 'rotary_pct': 0.25, 'rotary_emb_base': 10000},
   {'model_type': 'gptj', 'head_dim': 8, 'rotary_dim': 4},
+  {
+    **{'model_type': 'nomic_bert', 'n_embd': 32, 'n_head': 4, 'rotary_emb_base': 1000},
+    **{'rotary_emb_fraction': 0.5, 'rotary_emb_interleaved': False, 'rotary_emb_scale_base': None},
+    **{'rotary_scaling_factor': 2, 'max_trained_positions': 16},
+  },
 ]
 DICTS = {'rope_scaling', 'rope_parameters', 'full_attention', 'attn_config'}
 WRONG = [[[1]], float('nan'), float('-inf'), b'x', 1j, {'a': {'b': 1}}, object(), 2**400, -1.5]

@@ -197,6 +197,8 @@ def test_the_codes_of_a_conformer_have_sines_and_cosines_in_turn():
     (LLAMA, {'part': 'encoder'}, r"part must be one of \[None\] for llama, but got 'encoder'"),
     ({'model_type': 't5'}, {}, r"one of \['encoder', 'decoder', 'cross'\] for t5, but got None"),
     ({**LLAMA, 'model_type': 'olmo', 'clip_qkv': 8.0}, {}, 'clip_qkv must be None, because what'),
+    ({'model_type': 'mpt', 'attn_config': {'clip_qkv': 8.0}}, {}, 'attn_config.clip_qkv must be'),
+    ({'model_type': 'nomic_bert', 'n_embd': 8, 'n_head': 3}, {}, 'divide .* but got 3 and 8'),
     ({**LLAMA, 'text_config': {}}, {}, "its layers are in config.'text_config'."),
     ({**LLAMA, 'attention_bias': 'yes'}, {}, "attention_bias must be True or False, but got 'yes'"),
     (

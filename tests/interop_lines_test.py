@@ -1,7 +1,6 @@
 """The code that loads a layer by hand, and in three lines: it loads the same, and is counted."""
 
-import jax
-import numpy as np
+import chex
 import pytest
 
 from posjax.interop.checkpoint import shapes_of
@@ -20,7 +19,7 @@ def test_what_is_loaded_by_hand_is_what_three_lines_load(function):
   weights = {name: numbers(name, shape) for name, shape in shapes.items()}
   attention, params = function(config, index, weights)
   other, loaded = by_hand.in_three_lines(config, index, weights, part)
-  jax.tree.map(np.testing.assert_array_equal, params, loaded)
+  chex.assert_trees_all_equal(params, loaded)
   assert told(attention) == told(other)
 
 

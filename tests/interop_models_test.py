@@ -27,7 +27,7 @@ def outputs(config, weights, layer, pos=None):
   attention = Attention(**interop.layer(config, index, part=part).arguments())
   params = interop.load_attention(config, index, weights, part=part)
   x, x_kv = jnp.asarray(layer.x), jnp.asarray(layer.x_kv)
-  axes = attention.scheme.axes
+  axes = attention.scheme.traits.axes
   ids, segments = hugging_face.positions_of(config, index, axes, x.shape[1])
   pos = ids if pos is None else pos
   rest = {'segments': None if segments is None else jnp.asarray(segments)}

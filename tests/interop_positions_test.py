@@ -216,8 +216,8 @@ def test_roformers_values_turn_and_nothing_turns_back():
   config = {'model_type': 'roformer', 'rotary_value': True}
   scheme, expected = interop.from_hf(config), rope.scheme(interleaved=True, values=True)
   v, pos = jnp.asarray(numbers('v', (1, 3, 2, 4))), jnp.arange(3)[None]
-  np.testing.assert_array_equal(scheme.value({}, v, pos), expected.value({}, v, pos))
-  np.testing.assert_array_equal(scheme.output({}, v, pos), v)
+  np.testing.assert_array_equal(scheme.values.turn({}, v, pos), expected.values.turn({}, v, pos))
+  np.testing.assert_array_equal(scheme.values.turn_back({}, v, pos), v)
 
 
 def test_hunyuans_alpha_raises_the_base_as_ntk_does():

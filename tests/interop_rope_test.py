@@ -151,6 +151,17 @@ def _heads(model_type, **more):
     ),
     (_heads('gpt_neox', rotary_emb_base=500), {}, 'rope(base=500.0, fraction=0.25)'),
     (_heads('gpt_neox', rotary_pct=1.0), {}, 'rope'),
+    (_heads('gpt_neox', rotary_emb_base=500, rope_theta=500), {}, 'rope(base=500, fraction=0.25)'),
+    (
+      _heads('nomic_bert', rope_theta=500, rotary_emb_fraction=0.5, rotary_emb_interleaved=True),
+      {},
+      'rope(base=500.0, fraction=0.5, interleaved=True)',
+    ),
+    (
+      _heads('nomic_bert', rotary_emb_base=500, rotary_scaling_factor=2, n_positions=8192),
+      {'length': 8192},
+      'dynamic_ntk(8192, 2048, factor=2.0, base=500.0)',
+    ),
     (_heads('stablelm'), {}, 'rope(fraction=0.25)'),
     (_heads('glm'), {}, 'rope(fraction=0.5, interleaved=True)'),
     (_heads('phi', partial_rotary_factor=0.4, head_dim=10), {}, 'rope(fraction=0.4)'),
@@ -205,7 +216,7 @@ def test_sections_are_read_from_the_old_form_and_the_new(interleaved):
   for config in (new, old):
     made = interop.from_hf(config)
     np.testing.assert_array_equal(made.query({}, x, pos), expected.query({}, x, pos))
-    assert made.axes == 3
+    assert made.traits.axes == 3
 
 
 def test_scaled_sections_are_those_of_yarn():
@@ -223,7 +234,7 @@ def test_scaled_sections_are_those_of_yarn():
 def test_the_rope_of_a_vision_tower_is_axial(kind, dealt):
   config = {'model_type': kind, 'rope_parameters': {'rope_type': 'axial', 'rope_theta': 1e4}}
   made = interop.from_hf(config)
-  assert made.axes == 2
+  assert made.traits.axes == 2
   x = np.random.default_rng(0).normal(size=(1, 3, 1, 8)).astype(np.float32)
   ids = np.array([[[0, 0], [1, 2], [5, 3]]], np.int32)
   # Frequencies and axes as transformers lays them out.
@@ -362,6 +373,11 @@ def _expected(line, head_dim):
     ),
     (_heads('phi', head_dim=10), 'an even number of the dimensions of each head, but got 5 of 10'),
     (_heads('gptj', rotary_dim=64), 'an even number of the dimensions .*, but got 64 of 8'),
+    # What transformers ignores, and what nothing here reads.
+    (_heads('gpt_neox', rope_theta=9, rotary_emb_base=5), 'rope_theta must be 5.0.*but got 9'),
+    (_heads('gpt_neox', partial_rotary_factor=1.0), 'partial_rotary_factor must be 0.25'),
+    (_heads('nomic_bert', rope_theta=9, rotary_emb_base=5), 'rotary_emb_base must be its rope_th'),
+    (_heads('nomic_bert', rope_theta=9, rotary_emb_scale_base=512), 'rotary_emb_scale_base must'),
   ],
 )
 def test_what_is_not_known_is_refused_by_name(config, message):

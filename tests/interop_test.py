@@ -87,7 +87,7 @@ def _attended(scheme):
   params = posjax.init(scheme, jax.random.key(1), posjax.Dims(8, 2, 4))
   x, pos = jax.random.normal(jax.random.key(0), (1, 5, 8)), jnp.array([[0, 1, 2, 5, 23]])
   heads = scheme.embed(params, x, None, pos).reshape(1, 5, 2, 4)
-  params, at = scheme.prepare(params, x, pos, None)
+  params, at = posjax.prepare(scheme, params, x, pos)
   side = {'q_pos': pos, 'k_pos': pos, 'q_at': at, 'k_at': at}
   return posjax.attend(heads, heads, heads, scheme, params, model_places=True, **side)
 
@@ -96,7 +96,7 @@ def test_falcons_biases_are_scaled_as_its_logits(key):
   q, k, v = jax.random.normal(key, (3, 1, 5, 6, 16))
   scheme, pos = interop.from_hf({'model_type': 'falcon', 'alibi': True}), jnp.arange(5)[None]
   params = posjax.init(scheme, key, posjax.Dims(96, 6, 16))
-  assert scheme.fixed == ('slopes',)
+  assert scheme.traits.fixed == ('slopes',)
   out = posjax.attend(q, k, v, scheme, params, q_pos=pos, k_pos=pos, causal=True)
   logits = content(*map(np.asarray, (q, k)), scale=1)
   logits += alibi.slopes(6)[:, None, None] * np.arange(5)  # theirs goes by the key alone

@@ -17,6 +17,7 @@ import posjax
 import posjax.linen
 import posjax.nnx
 from posjax.layers.tokens import Tokens
+from posjax.scheme import Traits
 from tests.loops import error
 from tests.nnx_test import BEFORE, ONES, WRONG, WRONG_CACHES, WRONG_INPUTS
 from tests.toy_schemes import TOYS
@@ -37,7 +38,7 @@ def x():
 
 
 def ids(scheme):
-  return jnp.stack([POS // 3, POS % 3], axis=-1) if scheme.axes == 2 else POS
+  return jnp.stack([POS // 3, POS % 3], axis=-1) if scheme.traits.axes == 2 else POS
 
 
 def moved(module):
@@ -184,7 +185,7 @@ def test_random_constants_and_parameters_come_from_one_key(x):
     return {'learned': drawn, 'held': drawn}
 
   bias = lambda params, distance: jnp.einsum('h,...->h...', params['learned'], distance * 1.0)
-  scheme = posjax.Scheme(init=init, bias=bias, fixed=('held',))
+  scheme = posjax.Scheme(init=init, bias=bias, traits=Traits(fixed=('held',)))
   for module in (posjax.linen.Attention, nn.remat(posjax.linen.Attention)):
     made = jax.jit(module(WIDTH, 4, scheme).init)(jax.random.key(0), x, POS)
     learned, held = (made[c]['scheme_params'] for c in ('params', 'constants'))

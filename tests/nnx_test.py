@@ -74,13 +74,13 @@ def test_each_side_of_cross_attention_is_prepared_from_its_own_input(x):
   one = layer(TOYS['forgetful'], causal=False)
   y = x[:, :4] * 2
   params = {'w': one.scheme_params['w'][...]}
-  prepare = one.layer.scheme.prepare
+  prepare = functools.partial(posjax.prepare, one.layer.scheme)
 
   def expected(x, y):
     q, k, v = one.query(x), one.key(y), one.value(y)
     out = posjax.attend(
       q, k, v, one.layer.scheme, params, q_pos=POS, k_pos=POS[:4],
-      q_at=prepare(params, x, POS, None)[1], k_at=prepare(params, y, POS[:4], None)[1],
+      q_at=prepare(params, x, POS)[1], k_at=prepare(params, y, POS[:4])[1],
     )  # fmt: skip
     return one.out(out)
 

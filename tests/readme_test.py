@@ -175,7 +175,7 @@ def test_a_file_of_a_scheme_that_lacks_something_is_named_and_no_page_is_written
 ):
   module = types.ModuleType('posjax.schemes.recency', 'Recent keys weigh more.')
   module.scheme = lambda rate: posjax.get('none')
-  module.BIBTEX = ''
+  module.PAPERS = ()
   monkeypatch.setitem(schemes_page.sys.modules, module.__name__, module)
   monkeypatch.setattr(posjax, 'names', lambda: ('none', 'recency'))
   monkeypatch.setattr(schemes_page, 'PAGE', tmp_path / 'schemes.md')
@@ -187,6 +187,6 @@ def test_a_file_of_a_scheme_that_lacks_something_is_named_and_no_page_is_written
   )
   for part in ('`SHIFT_INVARIANT`', '`EXAMPLE`, a line that gives rate', '`scheme`; '):
     assert part in said
-  assert 'BIBTEX' not in said
+  assert 'PAPERS' not in said
   assert '\n' not in said
   assert not (tmp_path / 'schemes.md').exists()

@@ -23,6 +23,7 @@ from tests.loops import error
 
 BATCH, LENGTH, WIDTH, HEADS, LAYERS, VOCAB = 8, 6, 16, 2, 2, 11
 CHAIN = 'rope+alibi+t5+transformer_xl'
+DIMS = posjax.Dims(WIDTH, HEADS, WIDTH // HEADS)
 SCHEMES = ['alibi', 't5', 'transformer_xl', 'rope', CHAIN]
 TOKENS = jax.random.randint(jax.random.key(1), (BATCH, LENGTH + 1), 0, VOCAB)
 
@@ -34,17 +35,26 @@ def loss_of(logits, tokens):
 # A decoder as in nanodo: linen, a TrainState of parameters alone, FSDP by the names of axes.
 
 
+SHARDING = ('data', None, None)
+
+
 class Block(nn.Module):
   """A layer of the decoder: attention with a scheme, and a feed-forward part."""
 
   scheme: posjax.Scheme
 
   @nn.compact
-  def __call__(self, x):
+  def __call__(self, x, shared):
     attention = posjax.linen.Attention(
-      WIDTH, HEADS, self.scheme, causal=True, sharding=('data', None, None), name='attention'
+      WIDTH,
+      HEADS,
+      self.scheme,
+      causal=True,
+      model_params=False,
+      sharding=SHARDING,
+      name='attention',
     )
-    x = x + attention(nn.LayerNorm()(x), jnp.arange(x.shape[1]))
+    x = x + attention(nn.LayerNorm()(x), jnp.arange(x.shape[1]), model_params=shared)
     names = nn.with_partitioning(nn.initializers.lecun_normal(), ('data', None))
     return x + nn.Dense(WIDTH, kernel_init=names)(nn.gelu(nn.LayerNorm()(x)))
 
@@ -57,9 +67,10 @@ class Decoder(nn.Module):
   @nn.compact
   def __call__(self, tokens):
     table = nn.Embed(VOCAB, WIDTH)
+    shared = posjax.linen.Parameters(self.scheme, DIMS, SHARDING)()
     x = table(tokens)
     for i in range(LAYERS):
-      x = nn.remat(Block)(self.scheme, name=f'block{i}')(x)
+      x = nn.remat(Block)(self.scheme, name=f'block{i}')(x, shared)
     return table.attend(nn.LayerNorm()(x))
 
 
@@ -113,11 +124,17 @@ class StackedBlock(nn.Module):
   scheme: posjax.Scheme
 
   @nn.compact
-  def __call__(self, x, pos):
+  def __call__(self, x, pos, shared):
     attention = posjax.linen.Attention(
-      WIDTH, HEADS, self.scheme, causal=True, sharding=('data', None, None), name='attention'
+      WIDTH,
+      HEADS,
+      self.scheme,
+      causal=True,
+      model_params=False,
+      sharding=SHARDING,
+      name='attention',
     )
-    return x + attention(nn.LayerNorm()(x), pos), None
+    return x + attention(nn.LayerNorm()(x), pos, model_params=shared), None
 
 
 class StackedDecoder(nn.Module):
@@ -136,7 +153,9 @@ class StackedDecoder(nn.Module):
       length=LAYERS,
       metadata_params={nn.PARTITION_NAME: None},
     )
-    x, _ = layers(self.scheme, name='layers')(table(tokens), jnp.arange(tokens.shape[1]))
+    shared = posjax.linen.Parameters(self.scheme, DIMS, SHARDING)()
+    pos = jnp.arange(tokens.shape[1])
+    x, _ = layers(self.scheme, name='layers')(table(tokens), pos, shared)
     return table.attend(x)
 
 
@@ -182,13 +201,13 @@ class Layer(nn.Module):
   decode: bool = False
 
   @nn.compact
-  def __call__(self, x, mask):
+  def __call__(self, x, mask, shared):
     y = nn.MultiHeadDotProductAttention(
       HEADS,
       dropout_rate=0.1,
       deterministic=True,
       decode=self.decode,
-      attention_fn=posjax.linen.AttentionFn(self.scheme, decode=self.decode),
+      attention_fn=posjax.linen.AttentionFn(self.scheme, decode=self.decode, model_params=shared),
     )(nn.LayerNorm()(x), mask=mask)
     return x + y, None
 
@@ -210,7 +229,8 @@ class Stack(nn.Module):
       in_axes=nn.broadcast,
       length=LAYERS,
     )
-    x, _ = layers(self.scheme, self.decode, name='layers')(table(tokens), mask)
+    shared = posjax.linen.Parameters(self.scheme, DIMS)()
+    x, _ = layers(self.scheme, self.decode, name='layers')(table(tokens), mask, shared)
     return table.attend(nn.LayerNorm()(x))
 
 
@@ -224,7 +244,7 @@ def test_a_stack_of_flaxs_own_layers_trains_and_decodes_with_its_cache(line):
   gradients = jax.jit(jax.grad(loss))(params)
   own = gradients['layers'].get('AttentionFn_0', {})
   assert all((abs(leaf) > 0).any(range(1, leaf.ndim)).all() for leaf in jax.tree.leaves(own))
-  assert len(jax.tree.leaves(own)) == {'t5': 1, 'transformer_xl': 3, CHAIN: 4}.get(line, 0)
+  assert len(jax.tree.leaves(own)) == {'transformer_xl': 1, CHAIN: 1}.get(line, 0)
   shapes = jax.eval_shape(decoder.init, jax.random.key(0), inputs)['cache']
   cache = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shapes)
 
@@ -246,14 +266,15 @@ class Stacked(nnx.Module):
 
   def __init__(self, scheme: posjax.Scheme, rngs: nnx.Rngs, **options: Any):
     make = lambda rngs: posjax.nnx.Attention(
-      WIDTH, HEADS, scheme, causal=True, rngs=rngs, **options
+      WIDTH, HEADS, scheme, causal=True, model_params=False, rngs=rngs, **options
     )
     self.table = nnx.Embed(VOCAB, WIDTH, rngs=rngs)
+    self.shared = posjax.nnx.Parameters(scheme, scheme.init_model(rngs.params(), DIMS))
     self.layers = nnx.split_rngs(splits=LAYERS)(nnx.vmap(make))(rngs)
 
   def __call__(self, tokens: Any) -> Any:
-    pos = jnp.arange(tokens.shape[1])
-    body = lambda layer, x: x + layer(x, pos)
+    pos, shared = jnp.arange(tokens.shape[1]), self.shared()
+    body = lambda layer, x: x + layer(x, pos, model_params=shared)
     x = nnx.scan(body, in_axes=(0, nnx.Carry), out_axes=nnx.Carry)(self.layers, self.table(tokens))
     return self.table.attend(x)
 
@@ -315,12 +336,26 @@ def test_a_stacked_rematerialized_nnx_model_is_sharded_by_its_names(line):
   assert shape(held['query']['kernel']) == (LAYERS, 4, 1, WIDTH // HEADS)
   members = {'alibi': '1', 't5': '2', 'transformer_xl': '3'}
   cut = {'alibi': ('scheme_params', 'slopes', (LAYERS, 1))}
-  cut |= {'t5': ('model_params', 'table', (LAYERS, 32, 1))}
   cut |= {'transformer_xl': ('scheme_params', 'w_r', (LAYERS, 4, 1, WIDTH // HEADS))}
   for name, (field, parameter, expected) in cut.items():
     if name in line:
       own = held[field] if line == name else held[field][members[name]]
       assert shape(own[parameter]) == expected
+
+
+@pytest.mark.parametrize('line', ['t5', 'transformer_xl', CHAIN])
+def test_what_a_scheme_shares_between_layers_is_held_once_by_every_model(line):
+  scheme = posjax.get(line)
+  made = jax.eval_shape(lambda key: scheme.init_model(key, DIMS), jax.random.key(0))
+  expected = sorted(leaf.shape for leaf in jax.tree.leaves(made))
+  for model in (Decoder(scheme), StackedDecoder(scheme), Stack(scheme)):
+    variables = jax.eval_shape(model.init, jax.random.key(0), TOKENS[:, :-1])
+    leaves = jax.tree.leaves_with_path(nn.unbox(variables['params']))
+    held = [leaf.shape for path, leaf in leaves if 'model_params' in jax.tree_util.keystr(path)]
+    assert sorted(held) == expected
+  stacked = nnx.eval_shape(lambda: Stacked(scheme, nnx.Rngs(0)))
+  assert sorted(leaf.shape for leaf in jax.tree.leaves(nnx.state(stacked.shared))) == expected
+  assert 'model_params' not in nnx.to_pure_dict(nnx.state(stacked.layers))
 
 
 # A model with its own rotation and its own softmax: one call in place of both.

@@ -2,6 +2,7 @@
 
 import inspect
 
+import chex
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -9,11 +10,11 @@ import pytest
 
 import posjax
 from posjax import scheme as record
-from posjax.scheme import Dims, Scheme, declares, merge, places, split
+from posjax.scheme import Dims, Scheme, Tiled, Traits, Values, declares, merge, places, split
 from tests.toy_schemes import TOYS
 
 DIMS = Dims(width=12, num_heads=4, head_dim=6, num_kv_heads=2, vocab=7)
-PLACES = ('ids', 'embed', 'query', 'key', 'value', 'logits', 'bias', 'output', 'values')
+PLACES = ('ids', 'embed', 'query', 'key', 'logits', 'bias', 'values')
 
 
 def test_a_default_field_hands_back_what_it_got():
@@ -21,14 +22,15 @@ def test_a_default_field_hands_back_what_it_got():
   pos, params = jnp.array([[3, 4]]), {'a': x}
   assert scheme.ids(pos, jax.random.key(0)) is pos
   assert scheme.embed(params, x, None, pos) is x
-  assert scheme.prepare(params, x, pos, None) == (params, pos)
+  assert posjax.prepare(scheme, params, x[:, :, 0], pos) == (params, pos)
   assert scheme.query(params, x, pos) is x
   assert scheme.key(params, x, pos) is x
-  assert scheme.value(params, x, pos) is scheme.output(params, x, pos) is x
+  assert scheme.values.turn(params, x, pos) is scheme.values.turn_back(params, x, pos) is x
   assert scheme.logits(params, x, x, x, pos, pos) is x
   assert scheme.init(jax.random.key(0), DIMS) == scheme.init_model(jax.random.key(0), DIMS) == {}
-  assert scheme.bias is scheme.values is None
-  assert (scheme.axes, scheme.whole, scheme.fixed, scheme.parts) == (0, '', (), ())
+  assert scheme.bias is scheme.values.add is None
+  assert scheme.traits == (1, '', (), Tiled(), ())
+  assert scheme.parts == ()
 
 
 def test_two_schemes_that_do_nothing_are_equal_and_hash_alike():
@@ -36,35 +38,42 @@ def test_two_schemes_that_do_nothing_are_equal_and_hash_alike():
   assert hash(Scheme()) == hash(Scheme())
 
 
+def filled(place):
+  function = lambda *args: None
+  return Values(add=function) if place == 'values' else function
+
+
 @pytest.mark.parametrize('place', PLACES)
 def test_places_names_a_field_that_is_set(place):
-  scheme = Scheme(**{place: lambda *args: None})
+  scheme = Scheme(**{place: filled(place)})
   assert places(scheme) == (place,)
   assert declares(scheme, place)
   assert not any(declares(scheme, other) for other in Scheme._fields if other != place)
 
 
 def test_places_are_in_the_order_in_which_they_act():
-  scheme = Scheme(**{place: lambda *args: None for place in reversed(PLACES)})
+  scheme = Scheme(**{place: filled(place) for place in reversed(PLACES)})
   assert places(scheme) == PLACES
   assert places(Scheme()) == ()
 
 
 def test_parameters_are_no_place():
-  assert places(Scheme(init=lambda key, dims: {'a': 1}, fixed=('a',))) == ()
+  assert places(Scheme(init=lambda key, dims: {'a': 1}, traits=Traits(fixed=('a',)))) == ()
 
 
-@pytest.mark.parametrize('field', PLACES + ('init', 'init_model', 'prepare'))
+PROTOCOLS = {
+  **{'ids': 'IdsFn', 'embed': 'EmbedFn', 'init': 'InitFn', 'init_model': 'InitFn'},
+  **{'prepare': 'PrepareFn', 'query': 'TurnFn', 'key': 'TurnFn', 'logits': 'LogitsFn'},
+}
+
+
+@pytest.mark.parametrize('field', PROTOCOLS)
 def test_the_documented_protocols_name_the_arguments_of_the_defaults(field):
   """A scheme written from the protocol is called as the record's own defaults are."""
-  turns = dict.fromkeys(('query', 'key', 'value', 'output'), 'TurnFn')
-  protocol = (turns | {'init_model': 'InitFn'}).get(field, f'{field.title()}Fn')
-  call = getattr(record, protocol).__call__
-  documented = list(inspect.signature(call).parameters)[1:]
-  default = getattr(Scheme(), field)
-  assert inspect.getdoc(getattr(record, protocol))
-  if default is not None:
-    assert list(inspect.signature(default).parameters) == documented
+  protocol = getattr(record, PROTOCOLS[field])
+  assert inspect.getdoc(protocol)
+  documented = list(inspect.signature(protocol.__call__).parameters)[1:]
+  assert list(inspect.signature(getattr(Scheme(), field)).parameters) == documented
 
 
 def test_init_merges_what_the_model_and_the_layer_make_from_different_keys():
@@ -114,7 +123,7 @@ def test_init_split_and_merge_refuse_what_is_no_scheme_key_or_tree(unchecked):
 
 
 def test_split_parts_constants_from_what_is_trained_and_merge_joins_them():
-  scheme = Scheme(fixed=('b',))
+  scheme = Scheme(traits=Traits(fixed=('b',)))
   trained, fixed = split(scheme, {'a': 1, 'b': 2})
   assert (trained, fixed) == ({'a': 1}, {'b': 2})
   chained = posjax.chain(TOYS['stretched'], TOYS['two_tables'])
@@ -123,7 +132,7 @@ def test_split_parts_constants_from_what_is_trained_and_merge_joins_them():
   assert [set(part) for part in trained] == [set(), {'keys', 'values'}]
   assert [set(part) for part in fixed] == [{'slopes'}, set()]
   assert jax.tree.structure(merge(trained, fixed)) == jax.tree.structure(params)
-  jax.tree.map(np.testing.assert_array_equal, merge(trained, fixed), params)
+  chex.assert_trees_all_equal(merge(trained, fixed), params)
 
 
 def test_dims_know_their_defaults():

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from posjax.math.angles import angles, frequencies
-from posjax.scheme import Scheme
+from posjax.scheme import Scheme, Traits, Values
 
 REACH = 4  # tables of distances hold -REACH .. REACH
 
@@ -64,7 +64,7 @@ def counted(num_counts=5):
   def init(key, dims):
     return {'table': jax.random.normal(key, (num_counts, dims.head_dim))}
 
-  return Scheme(init=init, logits=logits, whole='S')
+  return Scheme(init=init, logits=logits, traits=Traits(axes=0, mixes='S'))
 
 
 def wide():
@@ -90,13 +90,13 @@ def wide():
   def init(key, dims):
     return {'w': jax.random.normal(key, (dims.num_heads, dims.head_dim, dims.head_dim))}
 
-  return Scheme(init_model=init_model, init=init, query=query, key=key, axes=1)
+  return Scheme(init_model=init_model, init=init, query=query, key=key)
 
 
 def forgetful():
   """A prepared side with a state: the sum of log gates up to each token; distance by sums."""
 
-  def prepare(params, x, pos, last):
+  def prepare(params, x, pos, last, starts):
     gates = jax.nn.log_sigmoid(jnp.einsum('btm,mh->bth', x.real.astype(jnp.float32), params['w']))
     total = jnp.cumsum(gates, axis=1)
     return params, {'total': total if last is None else total + last['total'][:, None]}
@@ -129,7 +129,7 @@ def convolved():
   def init(key, dims):
     return {'w': jax.random.normal(key, (dims.width, dims.num_heads))}
 
-  return Scheme(init=init, prepare=prepare, logits=logits, documents=True)
+  return Scheme(init=init, prepare=prepare, logits=logits, traits=Traits(axes=0))
 
 
 def streets():
@@ -141,13 +141,13 @@ def streets():
   def init(key, dims):
     return {'slopes': jax.random.uniform(key, (dims.num_heads, 2))}
 
-  return Scheme(init=init, bias=bias, axes=2)
+  return Scheme(init=init, bias=bias, traits=Traits(axes=2))
 
 
 def shared_table():
   """A table for all layers, projections of each layer, multiplied once in `prepare`."""
 
-  def prepare(params, x, pos, last):
+  def prepare(params, x, pos, last, starts):
     names = {'content': 'w_k', 'position': 'w_q'}
     project = lambda w: jnp.einsum('nm,mhd->nhd', params['table'], w)
     return {name: project(params[w]) for name, w in names.items()}, pos
@@ -167,7 +167,7 @@ def shared_table():
     w = jax.random.normal(key, (2, dims.width, dims.num_heads, dims.head_dim))
     return {'w_q': w[0] * dims.width**-0.5, 'w_k': w[1] * dims.width**-0.5}
 
-  return Scheme(init_model=init_model, init=init, prepare=prepare, logits=logits, axes=1)
+  return Scheme(init_model=init_model, init=init, prepare=prepare, logits=logits)
 
 
 def waves():
@@ -183,7 +183,7 @@ def waves():
   def init_model(key, dims):
     return {'frequency': jax.random.uniform(key, (dims.vocab, dims.width))}
 
-  return Scheme(init_model=init_model, embed=embed, logits=logits, axes=1)
+  return Scheme(init_model=init_model, embed=embed, logits=logits)
 
 
 def mixing(width=3):
@@ -197,7 +197,7 @@ def mixing(width=3):
     inner, outer = jax.random.normal(key, (2, dims.num_heads, width))
     return {'inner': inner, 'outer': outer.T}
 
-  return Scheme(init=init, logits=logits, whole='H')
+  return Scheme(init=init, logits=logits, traits=Traits(axes=0, mixes='H'))
 
 
 def two_tables():
@@ -215,7 +215,7 @@ def two_tables():
     keys, values = jax.random.normal(key, (2, 2 * REACH + 1, dims.head_dim))
     return {'keys': keys, 'values': values}
 
-  return Scheme(init=init, logits=logits, values=values, axes=1)
+  return Scheme(init=init, logits=logits, values=Values(add=values))
 
 
 def stretched(most=4):
@@ -234,7 +234,7 @@ def stretched(most=4):
   def init(key, dims):
     return {'slopes': jnp.asarray(np.linspace(0.1, 1.0, dims.num_heads), jnp.float32)}
 
-  return Scheme(ids=ids, init=init, bias=bias, axes=1, fixed=('slopes',))
+  return Scheme(ids=ids, init=init, bias=bias, traits=Traits(fixed=('slopes',)))
 
 
 TOYS = {

@@ -136,7 +136,7 @@ def preference(subject: Subject, pos: jax.Array, queries: Sequence[int], causal:
   scheme, rows = subject.scheme, np.asarray(queries)
   ids, order = scheme.ids(pos, None), jnp.arange(pos.shape[1])
   x = embedded(subject, ids)
-  params, at = scheme.prepare(subject.params, x, ids, None)
+  params, at = posjax.prepare(scheme, subject.params, x, ids)
   heads = x.reshape(*x.shape[:2], DIMS.num_heads, DIMS.head_dim)
   sides = {'q_pos': ids[:, rows], 'k_pos': ids, 'q_order': order[rows], 'k_order': order}
   sides |= {'q_at': jax.tree.map(lambda leaf: leaf[:, rows], at), 'k_at': at}
@@ -156,8 +156,8 @@ def _logs(q, k, scheme, params, **options) -> np.ndarray:
 def line_of_ids(subject: Subject, length: int) -> jax.Array:
   """0, 1, 2, ..; where tokens have several ids, all of them alike, as in text."""
   pos = posjax.positions.sequential(length)
-  if subject.scheme.axes > 1:
-    pos = jnp.stack([pos] * subject.scheme.axes, axis=-1)
+  if subject.scheme.traits.axes > 1:
+    pos = jnp.stack([pos] * subject.scheme.traits.axes, axis=-1)
   return pos[None]
 
 
@@ -308,7 +308,7 @@ def draw_growth(ax: Axes, subject: Subject) -> None:
 
 def kind(subject: Subject) -> Callable[[Axes, Subject], None]:
   """How a scheme is drawn: by the distance, or by what it looks at instead."""
-  if subject.scheme.axes == 2:
+  if subject.scheme.traits.axes == 2:
     return draw_grid
   if posjax.places(subject.scheme) == ('query',) and not subject.invariant:
     return draw_growth

@@ -59,8 +59,9 @@ def layers() -> dict[str, np.ndarray]:
   for line in lines:
     scheme = posjax.get(line)
     pos = np.arange(150, dtype=np.int32)
-    if scheme.axes > 1:
-      pos = np.stack([pos // 4, pos % 4, *[pos] * scheme.axes][: scheme.axes], axis=-1)
+    axes = scheme.traits.axes
+    if axes > 1:
+      pos = np.stack([pos // 4, pos % 4, *[pos] * axes][:axes], axis=-1)
     for implementation in ('dense', 'blockwise'):
       layer = posjax.nnx.Attention(
         32, 4, scheme, num_kv_heads=2, causal=True, implementation=implementation,

@@ -89,7 +89,7 @@ def check(module: ModuleType) -> None:
     '`SHIFT_INVARIANT`, whether adding one number to all ids changes nothing': (
       hasattr(module, 'SHIFT_INVARIANT')
     ),
-    "`BIBTEX`, the entries of its papers, '' for none": hasattr(module, 'BIBTEX'),
+    '`PAPERS`, the keys of its papers in posjax/papers.bib': hasattr(module, 'PAPERS'),
     f'`EXAMPLE`, a line that gives {" and ".join(forced)}': (
       not forced or hasattr(module, 'EXAMPLE')
     ),

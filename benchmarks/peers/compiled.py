@@ -9,7 +9,6 @@ import jax.numpy as jnp
 import posjax
 from benchmarks import memory
 from benchmarks.spec import Attention, Built, Unable, heads
-from posjax.attention.places import bias
 from posjax.scheme import Params, Scheme, declares, merge
 
 
@@ -103,4 +102,7 @@ def placed(scheme: Scheme, params: Params, q, k, pos):
   q, k = scheme.query(params, q, pos), scheme.key(params, k, pos)
   if q.shape[-1] != width:
     raise Unable(f'the scheme widens the heads from {width} to {q.shape[-1]}')
-  return q, k, None if scheme.bias is None else bias(scheme.bias, params, pos, pos)
+  if scheme.bias is None:
+    return q, k, None
+  bias = scheme.bias(params, pos[:, :, None] - pos[:, None])  # [H, 1, T, S]
+  return q, k, jnp.moveaxis(bias, 0, 1)

@@ -25,7 +25,7 @@ def build(spec: Attention, given: compiled.Inputs) -> Built:
 
   def attention(scheme, params, q, k, v, pos):
     x = jnp.zeros((*pos.shape, spec.heads * spec.width))  # what gates would read
-    params, at = scheme.prepare(params, x, pos, None)
+    params, at = posjax.prepare(scheme, params, x, pos)
     sides = {'q_pos': pos, 'k_pos': pos, 'q_at': at, 'k_at': at}
     options = {'causal': spec.causal, 'implementation': spec.way or None, 'model_places': True}
     return posjax.attend(q, k, v, scheme, params, **sides, **options)

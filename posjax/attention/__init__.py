@@ -1,15 +1,13 @@
 """Attention in which a scheme says where position enters: `attend`, and the ways to compute it.
 
-`attend` checks its arguments (`inputs`), calls place 2, and hands the rest to one of four
-implementations, which give the same numbers.
+`attend` reads its arguments (`inputs`), and hands them to one of four implementations, which call
+the places of the scheme (`places`) and give the same numbers.
 
-  dispatch     `attend`, and `chosen`, the implementation that it takes by default
-  weighing     `weights`, the attention weights without values
-  inputs       the checks, and the arguments in the form that implementations take
+  dispatch     `attend`, `weights`, and `chosen`, the implementation that it takes by default
+  inputs       the arguments, checked, in the form that implementations take
   parameters   whether parameters are those that the scheme would make for these heads
   padding      tokens that nothing sees, which count as zero
-  places       places 3 and 4 of a scheme, for some queries and some keys
-  values       what place 4 does to values before they are summed, and to the sum
+  places       places 2 to 4 of a scheme, for some queries and some keys
   masks        which pairs of tokens may attend, and the dropout mask
   softmax      one step of the online softmax
   distances    a scheme's bias, computed once for each distance
@@ -26,4 +24,4 @@ A module here imports its neighbours, the record (`posjax.scheme`, `posjax.expre
 from posjax.attention.dispatch import IMPLEMENTATIONS as IMPLEMENTATIONS
 from posjax.attention.dispatch import attend as attend
 from posjax.attention.dispatch import chosen as chosen
-from posjax.attention.weighing import weights as weights
+from posjax.attention.dispatch import weights as weights

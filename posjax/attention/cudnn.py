@@ -13,6 +13,7 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Bool, Inexact
 
+from posjax.attention import places
 from posjax.attention.blockwise import engine
 from posjax.attention.inputs import Operands, Rules, Side
 from posjax.math.differences import count_up
@@ -28,10 +29,15 @@ def attend(scheme: Scheme, rules: Rules, x: Operands) -> Inexact[Array, 'B T H E
     x: its arrays.
   """
   in_tiles = functools.partial(engine.attend, scheme, rules, x)
-  q, k, v = x.q.positioned, x.k.positioned, x.v
+  q, k = places.turned(scheme, x.params, x.q, x.k)  # place 2
+  v = places.turned_values(scheme, x.params, x.v, x.k)  # place 4: values.turn
   if refusal(scheme, q, k, v, rules, mask=x.mask, sinks=x.sinks, bias=x.bias):
     return in_tiles()
-  by_cudnn = lambda: by_index(q, k, v, rules, 'cudnn')
+
+  def by_cudnn():
+    out = by_index(q, k, v, rules, 'cudnn')
+    return places.turned_back(scheme, x.params, out, x.q)  # place 4: values.turn_back
+
   fits = _by_index_alone(x.q, x.k, rules) & _are_moderate(q, k, rules)
   return lax.cond(fits, by_cudnn, lambda: in_tiles().astype(v.dtype))
 
@@ -53,7 +59,7 @@ def refusal(
     scheme: any scheme.
     q: queries after place 2.
     k: keys after place 2.
-    v: values after `value`.
+    v: values after `values.turn`.
     rules: of the attention.
     mask: as in `attend`.
     sinks: as in `attend`.
@@ -64,12 +70,17 @@ def refusal(
     >>> refusal(Scheme(), x, x, x, Rules(1.0, True, None, None, 0.0))
     'there is no NVIDIA GPU'
   """
-  places = [name for name in ('logits', 'bias', 'values') if declares(scheme, name)]
+  used = {
+    'logits': declares(scheme, 'logits'),
+    'bias': scheme.bias,
+    'values.add': scheme.values.add,
+  }
+  others = [name for name, function in used.items() if function]
   width, given = q.shape[-1], {'mask': mask, 'sinks': sinks, 'bias': bias}
   arrays = [name for name, array in given.items() if array is not None]
   whys = {
     'there is no NVIDIA GPU': jax.default_backend() != 'gpu' or not _is_nvidia(),
-    f'the scheme has {" and ".join(places)}': bool(places),
+    f'the scheme has {" and ".join(others)}': bool(others),
     'it takes bfloat16 and float16 only': not {q.dtype, k.dtype, v.dtype} <= _HALVES,
     'it takes heads of one width, up to 128, a multiple of 8': (
       width > 128 or width % 8 > 0 or v.shape[-1] != width

@@ -10,6 +10,7 @@ from jaxtyping import Array, Float, Inexact
 
 from posjax.attention import masks, places
 from posjax.attention.inputs import Operands, Rules
+from posjax.math.heads import at_least_float32, product
 from posjax.scheme import Scheme
 
 
@@ -28,18 +29,35 @@ def attend_and_weigh(
   scheme: Scheme, rules: Rules, x: Operands
 ) -> tuple[Inexact[Array, 'B T H E'], Float[Array, 'B H T S']]:
   """As `attend`, and the weights of the softmax before any dropout, zeros for hidden pairs."""
-  params, q, k = x.params, x.q, x.k  # both sides after place 2
-  allowed = masks.visible(q, k, rules, x.mask)
-  by_distance = places.bias(scheme.bias, params, q.pos, k.pos) if scheme.bias else None  # place 3
-  logits = places.content(q, k, rules)
-  biases = by_distance, x.bias
-  logits = places.final_logits(scheme, params, logits, q, k, rules, allowed, *biases)  # place 3
+  params = x.params
+  allowed = masks.visible(x.q, x.k, rules, x.mask)
+  q, k = places.turned(scheme, params, x.q, x.k)  # place 2: query and key
+  logits = product(q, k) * rules.scale
+  logits = places.logits(scheme, params, logits, x.q, x.k, allowed)  # place 3: logits
+  by_distance = places.bias(scheme, params, x.q, x.k)  # place 3: bias
+  logits = places.limited(logits, by_distance, x.bias, allowed, rules)
   weights = jnp.where(allowed, _softmax(logits, x.sinks), 0)
-  left = weights
+  kept = weights
   if rules.dropout_rate:
     rows = masks.dropout_rows(logits.shape[0], logits.shape[1], rules.broadcast_dropout)
-    left = weights * masks.dropout_mask(x.dropout_key, rules.dropout_rate, rows, q.index, k.index)
-  return places.output(scheme, params, left, x.v, q, k), weights  # place 4
+    index = x.q.index, x.k.index
+    kept = weights * masks.dropout_mask(x.dropout_key, rules.dropout_rate, rows, *index)
+  v = places.turned_values(scheme, params, x.v, x.k)  # place 4: values.turn
+  out = _weighted_sum(kept, v)
+  out = places.turned_back(scheme, params, out, x.q)  # place 4: values.turn_back
+  if scheme.values.add:
+    out = out + places.added(scheme, params, kept, x.q, x.k, out.shape[-1])  # place 4: values.add
+  return out, weights
+
+
+def _weighted_sum(
+  weights: Float[Array, 'B H T S'], v: Inexact[Array, 'B S K E']
+) -> Inexact[Array, 'B T H E']:
+  batch, heads, queries, keys = weights.shape
+  kv_heads = v.shape[-2]
+  grouped = weights.reshape(batch, kv_heads, heads // kv_heads, queries, keys)
+  out = jnp.einsum('bkgts,bske->btkge', grouped, v.astype(at_least_float32(v)))
+  return out.reshape(batch, queries, heads, -1)
 
 
 def _softmax(

@@ -1,4 +1,4 @@
-"""`attend`, the one door to attention: it checks the arguments and chooses an implementation.
+"""`attend`: it reads its arguments, chooses an implementation, and computes.
 
 q [B, T, H, D], k and v [B, S, K, D], ids [B, T] and [B, S], logits [B, H, T, S]; B stands for any
 leading axes, and K divides H. `True` in a mask means "may attend". A query that may attend to no
@@ -12,12 +12,13 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Inexact, Int, Num
 
-from posjax.attention import cudnn, dense, distances, inputs, padding, values
+from posjax.attention import cudnn, dense, distances, inputs, padding, places
 from posjax.attention.blockwise import engine
-from posjax.attention.inputs import Operands, Rules
+from posjax.attention.inputs import Call, Operands, Rules
 from posjax.attention.pallas import fused
-from posjax.attention.parameters import Trusted, check_call
-from posjax.scheme import At, Ids, Params, PRNGKey, Scheme, check_key
+from posjax.scheme import At, Ids, Params, PRNGKey, Scheme
+
+Compute = Callable[[Scheme, Rules, Operands], Any]
 
 
 def attend(
@@ -54,9 +55,10 @@ def attend(
   Places 0 and 1 act before q, k and v exist: the model calls `scheme.ids` and `scheme.embed`, and
   says so by `model_places=True`. A scheme that has them, as `sinusoidal`, is refused otherwise.
 
-  output(softmax(cap(logits(scale * query(q) . key(k)) + scheme.bias) + bias) value(v)) + values, in
-  float32: `query`, `key`, `logits`, `value`, `output` and `values` are the scheme's, too. A logit
-  of -inf hides its pair, whatever the cap; all finite logits keep their order.
+  turn_back(w turn(v)) + add(w), where w = softmax(cap(logits(scale * query(q) . key(k)) +
+  scheme.bias) + bias), in float32: `query`, `key` and `logits` are the scheme's, too, and `turn`,
+  `turn_back` and `add` are its `values`. A logit of -inf hides its pair, whatever the cap; all
+  finite logits keep their order.
 
   Arrays are those of JAX or NumPy. Ids, orders and segments may lack the batch axes: they then hold
   for every row. Where an axis of the batch, of queries or of keys has no entries, the result is
@@ -127,61 +129,85 @@ def attend(
   """
   scheme = inputs.read_scheme(scheme)
   inputs.check_places(scheme, model_places)
-  q, k, v, mask, bias, sinks = inputs.arrays(q=q, k=k, v=v, mask=mask, bias=bias, sinks=sinks)
-  q_pos, k_pos, q_order, k_order, q_segments, k_segments = inputs.token_numbers(
-    q_pos=q_pos, k_pos=k_pos, q_order=q_order, k_order=k_order,
-    q_segments=q_segments, k_segments=k_segments,
-  )  # fmt: skip
-  inputs.check_present(q=q, k=k, v=v, q_pos=q_pos, k_pos=k_pos)
-  inputs.check_layout(q, k, q_pos, k_pos, scheme.axes)
-  inputs.check_heads(q, k, v)
-  inputs.check_ids(q_pos=(q_pos, q), k_pos=(k_pos, k))
-  if not isinstance(params, Trusted):
-    params = Trusted(check_call(scheme, params, q, k, q_pos, k_pos, q_at, k_at))
-  params, zero_padding = params
-  dropout = dropout_rate, dropout_key, broadcast_dropout
-  rules = inputs.make_rules(q, scale, causal, window, logit_cap, *dropout)
-  if rules.causal or rules.window is not None:
-    inputs.check_order(scheme, q, q_pos, k_pos, q_order, k_order)
-    orders = {'q_pos': q_pos, 'k_pos': k_pos}
-    inputs.check_known_order(**orders, q_order=q_order, k_order=k_order)
-  inputs.check_segments(q_segments, k_segments)
-  sinks = inputs.make_sinks(sinks, q.shape[-2])
-  if dropout_key is not None:
-    check_key('dropout_key', dropout_key)
-  compute = _implementation(implementation, rules, q, k, return_weights)
-  mask = None if mask is None else inputs.make_mask(mask, q, k)
-  bias = None if bias is None else inputs.make_bias(bias, q, k)
-  q_shown, k_shown = padding.shown(mask)
-  q_rest, k_rest = (q_pos, q_at, q_order, q_segments), (k_pos, k_at, k_order, k_segments)
-  q_side = inputs.make_side('q', q, scheme, scheme.query, params, *q_rest, q_shown)
-  k_side = inputs.make_side('k', k, scheme, scheme.key, params, *k_rest, k_shown, zero_padding)
-  inputs.check_widths(q_side, k_side)
-  distances.check_known(scheme, q_side, k_side)
-  if 0 in (*q.shape, *v.shape):  # no numbers to compute, or no key to see
-    width = values.width(scheme, params, v, q_side, k_side)
-    out = jnp.zeros((*q.shape[:-1], width), v.dtype)
-    return (out, jnp.zeros(_pairs(q, k), jnp.float32)) if return_weights else out
-  flat_v = v.reshape(k_side.raw.shape[:-1] + v.shape[-1:])
-  padded = q_segments is not None or mask is not None
-  if padded and (mask is not None or not zero_padding):
-    flat_v = padding.blanked(flat_v, k_side.segments)
-  x = Operands(params, q_side, k_side, flat_v, mask, sinks, dropout_key, bias)
-  compute = values.turning(compute, scheme)
-  out, weights = compute(scheme, rules, x) if return_weights else (compute(scheme, rules, x), None)
-  out = padding.blanked(out, q_side.segments) if padded else out
-  out = out.reshape(*q.shape[:-1], out.shape[-1]).astype(v.dtype)
-  return out if weights is None else (out, weights.reshape(_pairs(q, k)))
+  call = inputs.read_call(
+    scheme,
+    params,
+    (q, k, v),
+    inputs.Given(q_pos, q_at, q_order, q_segments),
+    inputs.Given(k_pos, k_at, k_order, k_segments),
+    mask=mask,
+    bias=bias,
+    sinks=sinks,
+    dropout_key=dropout_key,
+    scale=scale,
+    causal=causal,
+    window=window,
+    logit_cap=logit_cap,
+    dropout_rate=dropout_rate,
+    broadcast_dropout=broadcast_dropout,
+  )
+  return computed(call, implementation, return_weights)
 
 
-def _pairs(q: Array, k: Array) -> tuple[int, ...]:
-  """The shape of the weights, [*B, H, T, S]."""
-  return (*q.shape[:-3], q.shape[-2], q.shape[-3], k.shape[-3])
+def computed(call: Call, implementation: str | None, return_weights: bool = False) -> Any:
+  """The result of `attend`, of arguments that are read already: layers call this.
+
+  Args:
+    call: of `inputs.read_call`.
+    implementation: as for `attend`.
+    return_weights: as for `attend`.
+  """
+  compute = _implementation(implementation, call, return_weights)
+  scheme, x = call.scheme, call.operands
+  distances.check_known(scheme, x.q, x.k)
+  if 0 in (*x.q.raw.shape, *x.v.shape):  # no numbers to compute, or no key to see
+    width = places.output_width(scheme, x.params, x.v.shape[-1], x.q, x.k)
+    found = jnp.zeros((*x.q.raw.shape[:-1], width)), jnp.zeros(call.pairs, jnp.float32)
+  elif return_weights:
+    found = dense.attend_and_weigh(scheme, call.rules, x)
+  else:
+    found = compute(scheme, call.rules, x), jnp.zeros(())
+  out, weights = found
+  out = padding.blanked(out, x.q.segments) if call.padded else out
+  out = out.reshape(*call.shape[:-1], out.shape[-1]).astype(call.dtype)
+  return (out, weights.reshape(call.pairs)) if return_weights else out
 
 
-def _implementation(
-  name: str | None, rules: Rules, q: Array, k: Array, weights: bool
-) -> Callable[[Scheme, Rules, Operands], Any]:
+def weights(
+  q: Inexact[Array, '*B T H D'],
+  k: Inexact[Array, '*B S K D'],
+  scheme: Scheme | str,
+  params: Params,
+  **options: Any,
+) -> Float[Array, '*B H T S']:
+  """The attention weights of a scheme, for pictures and tests: all [T, S] of them in memory.
+
+  They are what `attend(..., return_weights=True)` returns, for which the values do not matter.
+
+  Args:
+    q: queries.
+    k: keys; K heads, each shared by H / K consecutive query heads.
+    scheme: a `Scheme`, or a line for `posjax.get`.
+    params: the scheme's parameters.
+    **options: all other arguments of `attend`, but `implementation`.
+
+  Returns:
+    float32 [*B, H, T, S]. Each row sums to 1, less what a sink takes; to 0 where a query sees
+    nothing.
+
+  Raises:
+    ValueError: as `attend`.
+    TypeError: as `attend`.
+
+  Example:
+    >>> x, pos = jnp.ones((1, 3, 2, 4)), jnp.arange(3)
+    >>> weights(x, x, 'rope', {}, q_pos=pos, k_pos=pos, causal=True)[0, 0, 0]
+    Array([1., 0., 0.], dtype=float32)
+  """
+  return attend(q, k, k, scheme, params, **options, return_weights=True)[1]
+
+
+def _implementation(name: str | None, call: Call, weights: bool) -> Compute:
   """The implementation of that name, or by default the one that is chosen by the lengths.
 
   Raises:
@@ -200,9 +226,9 @@ def _implementation(
       raise ValueError(
         f"return_weights=True needs implementation='dense', or None, but got {name!r}."
       )
-    return dense.attend_and_weigh
-  name = name or chosen(q.shape[-3], k.shape[-3])
-  if name != 'dense' and isinstance(rules.scale, jax.core.Tracer):
+    name = 'dense'
+  name = name or chosen(call.shape[-3], call.keys)
+  if name != 'dense' and isinstance(call.rules.scale, jax.core.Tracer):
     raise ValueError(f"A traced scale needs implementation='dense', but got {name!r}.")
   return IMPLEMENTATIONS[name]
 
@@ -232,7 +258,7 @@ def chosen(queries: int, keys: int, platform: str | None = None) -> str:
   return 'dense' if queries <= 16 or queries * keys <= few else 'blockwise'
 
 
-IMPLEMENTATIONS = {
+IMPLEMENTATIONS: dict[str, Compute] = {
   'dense': dense.attend,
   'blockwise': engine.attend,
   'cudnn': cudnn.attend,

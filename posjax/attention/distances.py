@@ -6,7 +6,6 @@ JAX differentiates the table with respect to the scheme's parameters; a tile rea
 is the same for all tiles of a diagonal, and adds its cotangents to that part.
 """
 
-from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
@@ -15,6 +14,7 @@ import numpy as np
 from jax import lax
 from jaxtyping import Array, Bool, Float, Num
 
+from posjax.attention import places
 from posjax.attention.inputs import Side
 from posjax.math.differences import count_up, difference
 from posjax.math.toeplitz import along, layout
@@ -54,7 +54,8 @@ def check_known(scheme: Scheme, q: Side, k: Side) -> None:
   Raises:
     ValueError: if one is not.
   """
-  if not any(declares(scheme, place) for place in ('logits', 'bias', 'values')):
+  sees = declares(scheme, 'logits') or scheme.bias is not None or scheme.values.add is not None
+  if not sees:
     return
   if not (_is_known(q.pos) and _is_known(k.pos)):
     return
@@ -88,7 +89,7 @@ def _ends(side: Side) -> tuple[np.ndarray, np.ndarray]:
 
 def is_useful(scheme: Scheme, q_pos: Ids, k_pos: Ids) -> bool:
   """Whether a table could help: with one integer id per token, and more pairs than distances."""
-  if scheme.bias is None and scheme.tiled.relative is None:
+  if scheme.bias is None and scheme.traits.tiled.relative is None:
     return False
   whole = all(jnp.issubdtype(pos.dtype, jnp.integer) for pos in (q_pos, k_pos))
   queries, keys = q_pos.shape[1], k_pos.shape[1]
@@ -126,26 +127,6 @@ def falling(q_pos: Ids, k_pos: Ids, queries: int, keys: int) -> Num[Array, 'b N'
   return first + jnp.arange(queries - 1, -keys, -1, dtype=first.dtype)[None]
 
 
-def bias_by_distance(
-  function: Callable[..., Array], params: Params, distance: Num[Array, 'b N']
-) -> Float[Array, 'b h N']:
-  """A scheme's bias at each distance.
-
-  Args:
-    function: the scheme's `bias`.
-    params: its parameters.
-    distance: of `falling`.
-
-  Raises:
-    ValueError: if it does not return one number for each head and distance.
-  """
-  per_head = function(params, distance)
-  if per_head.ndim != 3 or per_head.shape[1:] != distance.shape:
-    expected = f'[H, {", ".join(map(str, distance.shape))}]'
-    raise ValueError(f'bias must return {expected}, heads first, but got {per_head.shape}.')
-  return jnp.moveaxis(per_head, 0, 1)
-
-
 def tabulate(
   scheme: Scheme, params: Params, q_pos: Ids, k_pos: Ids, queries: int, keys: int
 ) -> Table:
@@ -160,9 +141,9 @@ def tabulate(
     keys: S, likewise.
   """
   distance = falling(q_pos[:1], k_pos[:1], queries, keys)
-  bias, relative = None, scheme.tiled.relative
+  bias, relative = None, scheme.traits.tiled.relative
   if scheme.bias is not None:
-    bias = bias_by_distance(scheme.bias, params, distance)[0]
+    bias = places.by_head(scheme.bias(params, distance), distance.shape)[0]
   if relative is None:
     return Table(bias, None)
   return Table(bias, jnp.moveaxis(relative.vectors(params, distance[0]), 0, -1))

@@ -5,7 +5,6 @@ ignored: every message says what was wrong, what was expected and what was given
 """
 
 import math
-from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
@@ -14,9 +13,9 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Inexact, Int, Num
 
 from posjax.arguments import Positive, Share, Size, Whole, describe, read, shown
-from posjax.attention import padding
+from posjax.attention import padding, parameters
 from posjax.expression import get
-from posjax.scheme import At, Ids, Params, PRNGKey, Scheme, declares
+from posjax.scheme import At, Ids, Params, PRNGKey, Scheme, check_key, declares
 
 _LOGIT_CAP, _WINDOW_END = Positive | None, Whole | None
 _MOVED = 1e-3  # of the distance between two tokens: what rounding an id to float32 may change
@@ -32,22 +31,22 @@ class Side(NamedTuple):
   b is B, or 1 where all rows of the batch are alike.
 
   Attributes:
-    raw: queries or keys as they came.
-    positioned: the same after place 2, possibly wider.
+    raw: queries or keys as they came, before place 2.
     pos: ids, [b, T] or [b, T, n].
     at: the tree that the scheme's `prepare` returned, leaves [B, T, ...]; by default the ids.
     order: index of each token in its stream, for causality and windows.
     segments: document of each token; 0 is padding.
     index: index of each token in its array, for dropout.
+    turned: the heads after place 2, possibly wider, where an implementation has called it.
   """
 
   raw: Inexact[Array, 'B T H D']
-  positioned: Inexact[Array, 'B T H Wider']
   pos: Ids
   at: At
   order: Num[Array, 'b T']
   segments: Int[Array, 'b T']
   index: Int[Array, ' T']
+  turned: Inexact[Array, 'B T H Wider'] | None = None
 
 
 class Tokens(NamedTuple):
@@ -62,9 +61,9 @@ class Operands(NamedTuple):
 
   Attributes:
     params: the scheme's parameters.
-    q: the queries.
-    k: the keys.
-    v: the values.
+    q: the queries, before place 2.
+    k: the keys, before place 2.
+    v: the values, before place 4.
     mask: True where a pair may attend; None where nothing but the rules says so.
     sinks: a logit for each head that takes its share of the softmax.
     dropout_key: random key, needed where the rules have a dropout rate.
@@ -102,6 +101,107 @@ class Rules(NamedTuple):
   logit_cap: float | None
   dropout_rate: float
   broadcast_dropout: bool = False
+
+
+class Call(NamedTuple):
+  """One call of `attend`, read and checked.
+
+  Attributes:
+    scheme: the scheme.
+    rules: the plain arguments.
+    operands: the arrays.
+    shape: of the queries as they came, [*B, T, H, D].
+    keys: S.
+    dtype: of the values, and of the result.
+    padded: whether some queries may be padding, whose output is zeros.
+  """
+
+  scheme: Scheme
+  rules: Rules
+  operands: Operands
+  shape: tuple[int, ...]
+  keys: int
+  dtype: Any
+  padded: bool
+
+  @property
+  def pairs(self) -> tuple[int, ...]:
+    """The shape of the weights, [*B, H, T, S]."""
+    return (*self.shape[:-3], self.shape[-2], self.shape[-3], self.keys)
+
+
+class Given(NamedTuple):
+  """Where the tokens of one side stand, as the caller of `attend` gives it: see there."""
+
+  pos: Any
+  at: At = None
+  order: Any = None
+  segments: Any = None
+
+
+def read_call(
+  scheme: Scheme | str,
+  params: Params,
+  heads: tuple[Any, Any, Any],
+  queries: Given,
+  keys: Given,
+  *,
+  mask: Any = None,
+  bias: Any = None,
+  sinks: Any = None,
+  dropout_key: Any = None,
+  zero_padding: bool = False,
+  head_dim: int | None = None,
+  **plain: Any,
+) -> Call:
+  """Reads the arguments of `attend`, and checks them: inside, nothing checks them again.
+
+  Args:
+    scheme: any scheme, or a line for `posjax.get`.
+    params: its parameters.
+    heads: q, k and v.
+    queries: where the queries stand.
+    keys: where the keys stand.
+    mask: as for `attend`, and so are the next three.
+    bias: what is added to the logits.
+    sinks: a logit for each head.
+    dropout_key: random key.
+    zero_padding: whether keys and values of segment 0 are zeros already, as in a cache.
+    head_dim: D for which the parameters were made; None: the width of q, as before place 2.
+    **plain: the arguments of `make_rules`.
+  """
+  scheme = read_scheme(scheme)
+  q, k, v, mask, bias, sinks = arrays(
+    q=heads[0], k=heads[1], v=heads[2], mask=mask, bias=bias, sinks=sinks
+  )
+  q_pos, q_order, q_segments, k_pos, k_order, k_segments = token_numbers(
+    q_pos=queries.pos, q_order=queries.order, q_segments=queries.segments,
+    k_pos=keys.pos, k_order=keys.order, k_segments=keys.segments,
+  )  # fmt: skip
+  check_present(q=q, k=k, v=v, q_pos=q_pos, k_pos=k_pos)
+  check_layout(q, k, q_pos, k_pos, scheme.traits.axes)
+  check_heads(q, k, v)
+  check_ids(q_pos=(q_pos, q), k_pos=(k_pos, k))
+  params = parameters.check(scheme, params, q, k, q_pos, queries.at, keys.at, head_dim)
+  rules = make_rules(q, dropout_key=dropout_key, **plain)
+  if rules.causal or rules.window is not None:
+    check_order(scheme, q, q_pos, k_pos, q_order, k_order)
+    check_known_order(q_pos=q_pos, k_pos=k_pos, q_order=q_order, k_order=k_order)
+  check_segments(q_segments, k_segments)
+  sinks = make_sinks(sinks, q.shape[-2])
+  if dropout_key is not None:
+    check_key('dropout_key', dropout_key)
+  mask = None if mask is None else make_mask(mask, q, k)
+  bias = None if bias is None else make_bias(bias, q, k)
+  q_seen, k_seen = padding.shown(mask)
+  q_side = make_side('q', q, scheme, q_pos, queries.at, q_order, q_segments, q_seen)
+  k_side = make_side('k', k, scheme, k_pos, keys.at, k_order, k_segments, k_seen, zero_padding)
+  flat_v = v.reshape(k_side.raw.shape[:-1] + v.shape[-1:])
+  padded = q_segments is not None or mask is not None
+  if padded and (mask is not None or not zero_padding):
+    flat_v = padding.blanked(flat_v, k_side.segments)
+  operands = Operands(params, q_side, k_side, flat_v, mask, sinks, dropout_key, bias)
+  return Call(scheme, rules, operands, q.shape, k.shape[-3], v.dtype, padded)
 
 
 def read_scheme(scheme: Scheme | str) -> Scheme:
@@ -188,27 +288,6 @@ def check_places(scheme: Scheme, model_places: bool) -> None:
     )
 
 
-def check_returned(place: str, x: Array, shape: tuple[int | None, ...]) -> Array:
-  """The array that a place of a scheme returned, if it has the axes that the place must return.
-
-  Attention in tiles would otherwise take another number of tokens or heads for some of the right
-  ones.
-
-  Args:
-    place: the field of the record, for messages.
-    x: what its function returned.
-    shape: of what it must return; None for an axis of which the function chooses the size.
-
-  Raises:
-    ValueError: if it has another shape.
-  """
-  fits = x.ndim == len(shape) and all(n in (None, m) for n, m in zip(shape, x.shape, strict=True))
-  if not fits:
-    expected = ', '.join('any width' if n is None else str(n) for n in shape)
-    raise ValueError(f"The scheme's {place} must return [{expected}], but got shape {x.shape}.")
-  return x
-
-
 def check_present(**given: Array | None) -> None:
   """Raises TypeError if an argument that is always needed is None."""
   for name, x in given.items():
@@ -293,9 +372,10 @@ def check_order(scheme: Scheme, q: Array, q_pos: Ids, k_pos: Ids, q_order, k_ord
       'layer): the index of each token in its stream.'
     )
   several = [pos.shape[-1] for pos in (q_pos, k_pos) if pos.ndim == q.ndim - 1]
-  if scheme.axes > 1 or (scheme.axes == 0 and several):
+  axes = scheme.traits.axes or max(several, default=1)
+  if axes > 1:
     raise ValueError(
-      f'There are {scheme.axes or max(several)} ids per token, so causal and window need q_order '
+      f'There are {axes} ids per token, so causal and window need q_order '
       'and k_order: the index of each token in its stream.'
     )
 
@@ -315,7 +395,7 @@ def check_known_order(**orders: Array | None) -> None:
 
 
 def make_rules(
-  q, scale, causal, window, logit_cap, dropout_rate, dropout_key, broadcast_dropout=False
+  q, scale, causal, window, logit_cap, dropout_rate, dropout_key, broadcast_dropout
 ) -> Rules:
   """Checks the plain arguments, and fills in the default scale.
 
@@ -423,23 +503,19 @@ def make_side(
   name: str,
   x: Inexact[Array, '*B T H D'],
   scheme: Scheme,
-  turn: Callable[[Params, Any, At], Any],
-  params: Params,
   pos: Ids,
-  at: At,
-  order: Array | None,
-  segments: Array | None,
+  at: At = None,
+  order: Array | None = None,
+  segments: Array | None = None,
   shown: Bool[Array, 'b T'] | None = None,
   zero_padding: bool = False,
 ) -> Side:
-  """Flattens one side, fills in its defaults, and applies place 2.
+  """Flattens one side, and fills in its defaults.
 
   Args:
     name: 'q' or 'k', for messages.
     x: queries or keys.
     scheme: any scheme.
-    turn: the scheme's `query` or `key`.
-    params: its parameters.
     pos: ids.
     at: from the scheme's `prepare`; None where it has none.
     order: index of each token in its stream; None: the ids.
@@ -453,7 +529,7 @@ def make_side(
   """
   leading, length = x.shape[:-3], x.shape[-3]
   raw = x.reshape(math.prod(leading), *x.shape[-3:])
-  pos = _tokens(f'{name}_pos', pos, leading, length, scheme.axes)
+  pos = _tokens(f'{name}_pos', pos, leading, length, scheme.traits.axes)
   padded = shown is not None or (segments is not None and not zero_padding)
   if segments is None:
     segments = jnp.ones((1, length), jnp.int32)
@@ -476,19 +552,7 @@ def make_side(
   else:
     order = jnp.zeros((1, length), jnp.int32)  # no rule asks for it: `check_order`
   index = jnp.arange(length, dtype=jnp.int32)
-  place = {'q': 'query', 'k': 'key'}[name]
-  positioned = check_returned(place, turn(params, raw, at), (*raw.shape[:-1], None))
-  return Side(raw, positioned, pos, at, order, segments, index)
-
-
-def check_widths(q: Side, k: Side) -> None:
-  """Raises ValueError if place 2 makes queries and keys of different widths."""
-  widths = q.positioned.shape[-1], k.positioned.shape[-1]
-  if widths[0] != widths[1]:
-    raise ValueError(
-      f"The scheme's query and key must return heads of one width, but got {widths[0]} and "
-      f'{widths[1]}.'
-    )
+  return Side(raw, pos, at, order, segments, index)
 
 
 def make_mask(given: Bool[Array, '...'], q: Array, k: Array) -> Bool[Array, 'b h T S']:
@@ -544,8 +608,9 @@ def _tokens(name: str, ids: Array, leading: tuple[int, ...], length: int, axes: 
   many = axes > 1 or (axes == 0 and ids.ndim == len(leading) + 2)
   tail = ids.shape[-1:] if many else ()
   lead = ids.shape[: ids.ndim - 1 - len(tail)]
-  shown = f'{(*leading, length, *((axes,) if axes > 1 else ()))}'
-  if ids.ndim < 1 + len(tail) or ids.shape[len(lead)] != length or (axes > 1 and tail != (axes,)):
+  several = (axes,) if axes > 1 else ()
+  shown = f'{(*leading, length, *several)}'
+  if ids.ndim < 1 + len(tail) or ids.shape[len(lead)] != length or (several and tail != several):
     raise ValueError(f'{name} must be {shown}, with or without the batch, but got {ids.shape}.')
   if not lead:
     return ids[None]

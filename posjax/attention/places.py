@@ -1,64 +1,115 @@
-"""Places 3 and 4 of a scheme, for some queries and some keys.
+"""Places 2 to 4 of a scheme, for some queries and some keys: all implementations call these.
 
-The dense reference calls these functions once, with all queries and all keys, and attention in
-tiles calls them for each tile. B batch, T queries, S keys, H heads.
+The dense reference calls each function once, with all queries and all keys, and attention in tiles
+calls those of places 3 and 4 for each tile. B batch, T queries, S keys, H query heads, K key heads.
+
+A place that returns another number of tokens or heads than it was given is refused here: attention
+in tiles would take a part of it for the right ones.
 """
 
-from collections.abc import Callable
+from typing import Any
 
+import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Inexact
 
-from posjax.attention.inputs import Rules, Side, check_returned
+from posjax.attention.inputs import Rules, Side
 from posjax.math.differences import difference
-from posjax.math.heads import product
-from posjax.scheme import Ids, Params, Scheme, declares
+from posjax.scheme import Params, Scheme, Traits, Values, declares
 
 _FAR_BELOW = -1e30  # what `logits` gets for hidden pairs: finite, so that schemes may calculate
 
 
-def content(q: Side, k: Side, rules: Rules) -> Inexact[Array, 'B H T S']:
-  """The content logits: the scaled products of queries and keys after place 2."""
-  return product(q.positioned, k.positioned) * rules.scale
+def turned(
+  scheme: Scheme, params: Params, q: Side, k: Side
+) -> tuple[Inexact[Array, 'B T H Wider'], Inexact[Array, 'B S K Wider']]:
+  """Place 2: queries and keys, each turned by where its token stands.
+
+  Raises:
+    ValueError: if one has other tokens or heads afterwards, or they differ in width.
+  """
+  turned_q = _with_axes('query', scheme.query(params, q.raw, q.at), (*q.raw.shape[:-1], None))
+  turned_k = _with_axes('key', scheme.key(params, k.raw, k.at), (*k.raw.shape[:-1], None))
+  widths = turned_q.shape[-1], turned_k.shape[-1]
+  if widths[0] != widths[1]:
+    raise ValueError(
+      f"The scheme's query and key must return heads of one width, but got {widths[0]} and "
+      f'{widths[1]}.'
+    )
+  return turned_q, turned_k
 
 
-def final_logits(
+def logits(
   scheme: Scheme,
   params: Params,
-  logits: Inexact[Array, 'B H T S'],
+  content: Inexact[Array, 'B H T S'],
   q: Side,
   k: Side,
-  rules: Rules,
   allowed: Bool[Array, 'b h T S'],
-  by_distance: Float[Array, 'bias_b bias_h T S'] | None = None,
-  given: Float[Array, 'given_b given_h t s'] | None = None,
-) -> Float[Array, 'B H T S']:
-  """Place 3, the logit cap, the caller's bias and the mask: the logits that enter the softmax.
+) -> Inexact[Array, 'B H T S']:
+  """Place 3: the content logits, to which `scheme.logits` adds, or which it replaces.
 
   Args:
     scheme: any scheme.
     params: its parameters.
-    logits: the content logits, see `content`.
+    content: the scaled products of queries and keys after place 2.
     q: the queries.
     k: the keys.
-    rules: the logit cap.
     allowed: which pairs may attend, see `masks.visible`.
-    by_distance: the scheme's bias, see `bias`; None where it has none.
-    given: the caller's bias, which broadcasts over the pairs; None where there is none.
+  """
+  if 'S' in scheme.traits.mixes:
+    content = jnp.where(allowed, content, _FAR_BELOW)
+  if not declares(scheme, 'logits'):
+    return content
+  found = scheme.logits(params, content, q.raw, k.raw, q.at, k.at)
+  return _with_axes('logits', found, content.shape)
 
-  Returns:
-    The logits, and -inf for pairs that may not attend. The scheme and the caller may add -inf,
-    too: that pair may not attend either, whatever the cap.
+
+def bias(scheme: Scheme, params: Params, q: Side, k: Side) -> Float[Array, 'b H T S'] | None:
+  """Place 3: the scheme's bias by the distance of each pair; None where it has none.
+
+  Raises:
+    ValueError: if it does not return one number for each head and pair.
+  """
+  if scheme.bias is None:
+    return None
+  distance = difference(q.pos[:, :, None], k.pos[:, None])
+  pairs = distance.shape[0], q.pos.shape[1], k.pos.shape[1]
+  return by_head(scheme.bias(params, distance), pairs)
+
+
+def by_head(per_head: Float[Array, 'H b ...'], rest: tuple[int, ...]) -> Float[Array, 'b H ...']:
+  """A bias [H, ...], as a scheme returns it, with the axis of the batch first.
+
+  Raises:
+    ValueError: if the axes after that of the heads are not `rest`.
+  """
+  if per_head.ndim != len(rest) + 1 or per_head.shape[1:] != rest:
+    expected = f'[H, {", ".join(map(str, rest))}]'
+    raise ValueError(f'bias must return {expected}, heads first, but got {per_head.shape}.')
+  return jnp.moveaxis(per_head, 0, 1)
+
+
+def limited(
+  logits: Inexact[Array, 'B H T S'],
+  by_distance: Float[Array, 'bias_b bias_h T S'] | None,
+  given: Float[Array, 'given_b given_h t s'] | None,
+  allowed: Bool[Array, 'b h T S'],
+  rules: Rules,
+) -> Float[Array, 'B H T S']:
+  """The logits that enter the softmax: with all biases, under the cap, -inf for hidden pairs.
+
+  Args:
+    logits: of `logits`.
+    by_distance: the scheme's bias, of `bias`.
+    given: the caller's bias, which broadcasts over the pairs; None where there is none.
+    allowed: which pairs may attend. The scheme and the caller may add -inf: that pair may not
+      attend either, whatever the cap.
+    rules: the logit cap.
 
   Raises:
     ValueError: if the logits are complex after place 3.
   """
-  if 'S' in scheme.whole:
-    logits = jnp.where(allowed, logits, _FAR_BELOW)
-  if declares(scheme, 'logits'):
-    shape = logits.shape
-    logits = scheme.logits(params, logits, q.raw, k.raw, q.at, k.at)
-    check_returned('logits', logits, shape)
   if by_distance is not None:
     logits = logits + by_distance
   if jnp.iscomplexobj(logits):
@@ -72,43 +123,69 @@ def final_logits(
   return jnp.where(allowed, logits, -jnp.inf)
 
 
-def bias(
-  function: Callable[..., Array], params: Params, q_pos: Ids, k_pos: Ids
-) -> Float[Array, 'b H T S']:
-  """A scheme's bias for every pair of ids.
+def turned_values(
+  scheme: Scheme, params: Params, v: Inexact[Array, 'B S K E'], k: Side
+) -> Inexact[Array, 'B S K Wider']:
+  """Place 4: the values, turned by where their keys stand, before the weights sum them."""
+  return _with_axes('values.turn', scheme.values.turn(params, v, k.at), (*v.shape[:-1], None))
+
+
+def turned_back(
+  scheme: Scheme, params: Params, total: Inexact[Array, 'B T H E'], q: Side
+) -> Inexact[Array, 'B T H F']:
+  """Place 4: the weighted sums of the values, turned by where their queries stand."""
+  found = scheme.values.turn_back(params, total, q.at)
+  return _with_axes('values.turn_back', found, (*total.shape[:-1], None))
+
+
+def added(
+  scheme: Scheme, params: Params, weights: Float[Array, 'B H T S'], q: Side, k: Side, width: int
+) -> Inexact[Array, 'B T H F']:
+  """Place 4: what positions add to the output; call it where `scheme.values.add` is not None.
 
   Args:
-    function: the scheme's `bias`.
+    scheme: any scheme.
     params: its parameters.
-    q_pos: ids of the queries, [b, T] or [b, T, n].
-    k_pos: ids of the keys.
-
-  Raises:
-    ValueError: if it does not return one number for each head and pair.
+    weights: of the softmax, or of some of its keys: the function is linear in them.
+    q: the queries.
+    k: the keys.
+    width: F, of the output.
   """
-  distance = difference(q_pos[:, :, None], k_pos[:, None])
-  per_head = function(params, distance)
-  heads, pairs = per_head.shape[:1], (distance.shape[0], q_pos.shape[1], k_pos.shape[1])
-  if per_head.shape != heads + pairs:
-    expected = f'[H, {", ".join(map(str, pairs))}]'
-    raise ValueError(f'bias must return {expected}, heads first, but got {per_head.shape}.')
-  return jnp.moveaxis(per_head, 0, 1)
+  batch, heads, queries, _ = weights.shape
+  add: Any = scheme.values.add
+  found = add(params, weights, q.at, k.at)
+  return _with_axes('values.add', found, (batch, queries, heads, width))
 
 
-def output(
-  scheme: Scheme,
-  params: Params,
-  weights: Float[Array, 'B H T S'],
-  v: Inexact[Array, 'B S K E'],
-  q: Side,
-  k: Side,
-) -> Inexact[Array, 'B T H E']:
-  """The weighted sum of the values, with the addition of place 4. Linear in `weights`."""
-  batch, heads, queries, keys = weights.shape
-  kv_heads = v.shape[-2]
-  grouped = weights.reshape(batch, kv_heads, heads // kv_heads, queries, keys)
-  out = jnp.einsum('bkgts,bske->btkge', grouped, v.astype(jnp.result_type(v, jnp.float32)))
-  out = out.reshape(batch, queries, heads, -1)
-  if scheme.values:  # place 4
-    out = out + check_returned('values', scheme.values(params, weights, q.at, k.at), out.shape)
-  return out
+def output_width(scheme: Scheme, params: Params, width: int, q: Side, k: Side) -> int:
+  """The width of the output, where values come `width` wide: no numbers are computed."""
+  like = lambda side, width: jax.ShapeDtypeStruct((*side.raw.shape[:-1], width), jnp.float32)
+  v = jax.eval_shape(lambda v: turned_values(scheme, params, v, k), like(k, width))
+  total = like(q, v.shape[-1])
+  return jax.eval_shape(lambda total: turned_back(scheme, params, total, q), total).shape[-1]
+
+
+def turns_values(scheme: Scheme) -> bool:
+  """Whether the scheme turns values, or their sums."""
+  return scheme.values._replace(add=None) != Values()
+
+
+def without_place_2(scheme: Scheme) -> Scheme:
+  """The scheme for queries and keys that place 2 has turned already."""
+  none = Scheme()
+  tiled = scheme.traits.tiled._replace(relative=None)
+  traits: Traits = scheme.traits._replace(tiled=tiled)
+  return scheme._replace(query=none.query, key=none.key, traits=traits)
+
+
+def without_turn(scheme: Scheme) -> Scheme:
+  """The scheme for values that its `values.turn` has turned already."""
+  return scheme._replace(values=scheme.values._replace(turn=Values().turn))
+
+
+def _with_axes(place: str, x: Array, shape: tuple[int | None, ...]) -> Array:
+  """The array that a place returned, if it has this shape; None stands for any size."""
+  if x.ndim != len(shape) or any(n not in (None, m) for n, m in zip(shape, x.shape, strict=True)):
+    expected = ', '.join('any width' if n is None else str(n) for n in shape)
+    raise ValueError(f"The scheme's {place} must return [{expected}], but got shape {x.shape}.")
+  return x

@@ -324,7 +324,7 @@ FAMILIES: dict[str, Family | dict[str, Family]] = {
   'gptj': Family(_GPTJ),
   'bloom': Family(_FALCON, bias=_YES),
   'falcon': Family(_FALCON, bias=flag('bias'), kv_heads=_falcon_kv_heads),
-  'mpt': Family(_MPT, scale=_mpt_scale),
+  'mpt': Family(_MPT, scale=_mpt_scale, known=off('attn_config.clip_qkv')),
   'opt': Family(_OPT, bias=flag('enable_bias')),
   'phi3': Family(_PHI3, window=everywhere),
   'gpt_oss': Family(bias=_BIASED, window=where_sliding, sinks=True),
@@ -380,7 +380,7 @@ FAMILIES: dict[str, Family | dict[str, Family]] = {
   'phi': Family(_PHI, bias=_YES, norm=_PHI_NORM),
   **dict.fromkeys(('ernie4_5', 'ernie4_5_moe', 'paddleocr_vl_text'), Family(bias=flag('use_bias'))),
   'eurobert': _PLAIN._replace(causal=_ENCODER),
-  'nomic_bert': Family(causal=_ENCODER),
+  'nomic_bert': Family(causal=_ENCODER, known=off('causal', 'qkv_proj_bias')),
   'esm': _BERT_LIKE._replace(
     names=_BERT._replace(beside=('LayerNorm', 'self.rotary_embeddings.inv_freq')),
     known=(*_BERT_LIKE.known, ('position_embedding_type', ('rotary',))),

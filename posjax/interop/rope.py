@@ -9,14 +9,14 @@ of transformers' configuration classes, which `config.json` leaves out.
 import functools
 from collections.abc import Callable, Mapping, Sequence
 
-from posjax.arguments import Size, shown
+from posjax.arguments import NonNegative, Size, shown
 from posjax.chain import chain
 from posjax.interop import layouts
 from posjax.interop.fields import Fields
 from posjax.interop.layers import check_layers, turns, type_of
 from posjax.interop.turned_norm import turned_norm
 from posjax.math import angles
-from posjax.scheme import Scheme
+from posjax.scheme import Scheme, Values
 from posjax.schemes import (
   axial_rope,
   dynamic_ntk,
@@ -63,6 +63,7 @@ def rotary(
   kind = fields.get('model_type', str)
   if kind in layouts.AXIAL:
     return _axial(fields, kind)
+  fields = _OWN_NAMES.get(kind, lambda fields: fields)(fields)
   fields = Fields({**layouts.DEFAULTS.get(kind, {}), **fields.values})
   layout = _interleaved(fields, kind, interleaved)
   _check_alone(fields, kind)
@@ -75,6 +76,35 @@ def rotary(
     return _tempered(fields, length, layout)
   turning = _turning(fields, layer_type, length, layout)
   return chain(turning, turned_norm(fields)) if kind in layouts.NORMED else turning
+
+
+def _gpt_neox(fields: Fields) -> Fields:
+  """Refuses the usual names of base and rotated share, which transformers ignores for GPT-NeoX."""
+  inner = {**fields.section('rope_scaling').values, **fields.section('rope_parameters').values}
+  read = {
+    'rope_theta': fields.positive('rotary_emb_base') or 1e4,
+    'partial_rotary_factor': fields.get('rotary_pct', float, 0.25),
+  }
+  for name, value in read.items():
+    if name not in inner and fields.get(name, float, value) != value:
+      raise fields.refuse(name, f'{value}, as rotary_emb_base and rotary_pct say of GPT-NeoX')
+  return fields
+
+
+def _nomic_bert(fields: Fields) -> Fields:
+  """Dynamic NTK under the usual names, of which the configuration of the model's own code has none.
+
+  Raises:
+    ValueError: if queries and keys have xPos's scales, too, which are not read.
+  """
+  if fields.positive('rotary_emb_scale_base') is not None:
+    raise fields.refuse('rotary_emb_scale_base', 'null, because the scales of xPos are not read')
+  factor = fields.get('rotary_scaling_factor', NonNegative)
+  if not factor:
+    return fields
+  dynamic = {'rope_type': 'dynamic', 'factor': factor}
+  longest = {'max_position_embeddings': fields.get('max_trained_positions', Size, 2048)}
+  return Fields({**fields.values, 'rope_scaling': dynamic, **longest})
 
 
 def _check_alone(fields: Fields, kind: str | None) -> None:
@@ -130,7 +160,7 @@ def _turning(fields: Fields, layer_type: str | None, length: int | None, layout:
     common['fraction'] = _fraction(fields, told)
   made = maker(told, fields, length)(**common)
   if model == 'roformer' and fields.get('rotary_value', bool):  # and nothing turns back
-    return made._replace(value=rope.scheme(**common, values=True).value)
+    return made._replace(values=Values(turn=rope.scheme(**common, values=True).values.turn))
   return made
 
 
@@ -244,6 +274,8 @@ def _layered(told: Fields) -> bool:
 
 def _base(fields: Fields, told: Fields) -> float:
   inner, outer = told.positive('rope_theta'), fields.positive('rope_theta', 'rotary_emb_base')
+  if inner is None and outer != (fields.positive('rotary_emb_base') or outer):
+    raise fields.refuse('rotary_emb_base', f'its rope_theta, {outer}')
   found = outer if inner is None else inner
   kind = fields.values.get('model_type')
   if found is None and kind not in layouts.BASE_10000:
@@ -252,7 +284,7 @@ def _base(fields: Fields, told: Fields) -> float:
 
 
 def _interleaved(fields: Fields, kind: str | None, given: bool | None) -> bool:
-  told = fields.get('rope_interleave', bool)
+  told = fields.get('rope_interleave', bool, fields.get('rotary_emb_interleaved', bool))
   if given is not None:
     return given
   if kind not in layouts.INTERLEAVED | layouts.SPLIT:
@@ -286,6 +318,7 @@ def _share(fields: Fields, told: Fields) -> float | None:
     (told, 'partial_rotary_factor'),
     (fields, 'partial_rotary_factor'),
     (fields, 'rotary_pct'),
+    (fields, 'rotary_emb_fraction'),
   )
   found = None
   for place, name in places:
@@ -422,6 +455,8 @@ def _axial(fields: Fields, kind: str) -> Scheme:
   return axial_rope.scheme(axes=2, base=base, dealt=layouts.AXIAL[kind])
 
 
+# Models whose configurations have names of their own.
+_OWN_NAMES = {'gpt_neox': _gpt_neox, 'nomic_bert': _nomic_bert}
 _LENGTH = 'original_max_position_embeddings'
 _SEARCHED = ('short_factor', 'long_factor', 'short_mscale', 'long_mscale', 'attention_factor')
 _SCALED = ('beta_fast', 'beta_slow', 'mscale', 'mscale_all_dim', 'attention_factor', 'truncate')

@@ -1,6 +1,7 @@
 """The settings of a layer: all that it does around its scheme."""
 
 import difflib
+import functools
 from typing import Any, NamedTuple
 
 from posjax.arguments import Size, Whole, read, shown
@@ -15,6 +16,8 @@ from posjax.layers.projections import Latent, Norm
 from posjax.scheme import Scheme, declares
 
 _DEPTHS = 'num_hidden_layers', 'n_layer', 'num_layers', 'n_layers', 'encoder_layers'
+_WIDTHS = 'hidden_size', 'n_embd', 'd_model', 'dim'
+_HEADS = 'num_attention_heads', 'n_head', 'num_heads', 'n_heads'
 
 
 class Settings(NamedTuple):
@@ -156,7 +159,10 @@ def of_family(config: Config, index: int, part: str | None) -> tuple[Fields, Fam
       f'model_type must be one of the {len(FAMILIES)} in docs/checkpoints.md whose layers are '
       f'known, but got {kind!r}{hint}'
     )
-  fields = Fields({**DEFAULTS.get(kind, {}), **fields.values})
+  # A size has no default where the file has it under another name.
+  there = {other for names in (_WIDTHS, _HEADS) if {*names} & {*config} for other in names}
+  defaults = {name: x for name, x in DEFAULTS.get(kind, {}).items() if name not in there}
+  fields = Fields({**defaults, **fields.values})
   decodes = part in ('decoder', 'cross') and 'decoder_layers' in fields.values
   count = fields.size(*(['decoder_layers'] if decodes else _DEPTHS))
   in_stages = 'depths' in fields.values  # whose number num_layers is, in Swin
@@ -170,19 +176,19 @@ def of_family(config: Config, index: int, part: str | None) -> tuple[Fields, Fam
 
 
 def _check_known(fields: Fields, family: Family) -> None:
-  for name, values in family.known:
-    value = fields.values.get(name)
-    if value not in values:
-      raise fields.refuse(name, f'{values[0]}, because what else it does is not read')
+  for path, values in family.known:
+    *sections, name = path.split('.')
+    held = functools.reduce(Fields.section, sections, fields)
+    if held.values.get(name) not in values:
+      raise held.refuse(name, f'{values[0]}, because what else it does is not read')
 
 
 def _sizes(fields: Fields, family: Family, index: int) -> tuple[int, int, int, int]:
   told = family.sizes(fields, index)
   if told is not None:
     return told
-  width = fields.size('hidden_size', 'n_embd', 'd_model', 'dim')
-  usual = 'num_attention_heads', 'n_head', 'num_heads', 'n_heads'
-  heads = fields.size(*([family.heads] if family.heads else usual))
+  width = fields.size(*_WIDTHS)
+  heads = fields.size(*([family.heads] if family.heads else _HEADS))
   if width is None or heads is None:
     raise ValueError(
       'The configuration needs the width of the model and the number of its heads, but got '

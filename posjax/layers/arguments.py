@@ -80,8 +80,8 @@ def check_ids_per_token(scheme: Scheme, axes: Any) -> None:
   if axes is None:
     return
   axes = read(axes, Size, 'axes')
-  if scheme.axes not in (0, axes):
-    raise ValueError(f'axes must be {scheme.axes}, as the scheme has it, but got {axes}.')
+  if scheme.traits.axes not in (0, axes):
+    raise ValueError(f'axes must be {scheme.traits.axes}, as the scheme has it, but got {axes}.')
 
 
 def check_weights(

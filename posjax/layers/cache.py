@@ -1,7 +1,7 @@
 """A cache of keys and values that knows its positions: pure functions, prefill and decoding alike.
 
 A slot holds its token's k, v, `at` (from the scheme's `prepare`), ids, order and segment. v is held
-after the scheme's `value`. k is held after place 2 or before it, as `positioned` decides; if
+after the scheme's `values.turn`. k is held after place 2 or before it, as `positioned` decides; if
 before, place 2 acts at every call, which is exact because `at` lies beside k. Empty slots have
 segment 0, to which nothing attends.
 
@@ -27,7 +27,7 @@ class Cache(NamedTuple):
 
   Attributes:
     k: keys, after place 2, which may widen them, or before it: see `positioned`.
-    v: values, after the scheme's `value`, which may widen them.
+    v: values, after the scheme's `values.turn`, which may widen them.
     at: what the scheme's `prepare` returned, leaves [B, C, ...]; None where it has none.
     pos: ids, [B, C] or [B, C, n].
     order: index of each token in its stream; one row where it is the same for all rows.
@@ -76,7 +76,7 @@ def empty(
   """
   if capacity < 1:
     raise ValueError(f'A cache needs at least one slot, but got capacity={capacity}.')
-  axes = scheme.axes if axes is None else axes
+  axes = scheme.traits.axes if axes is None else axes
   heads = (batch, capacity, dims.num_kv_heads or dims.num_heads)
   pos = jnp.zeros((batch, capacity, axes) if axes > 1 else (batch, capacity), pos_dtype)
   value_dim = dims.head_dim if value_dim is None else value_dim
@@ -96,13 +96,13 @@ def empty(
 def _empty_heads_and_at(
   scheme: Scheme, dims: Dims, raw_k: Array, raw_v: Array, pos: Ids
 ) -> tuple[Array, Array, At]:
-  """Zeros in the form of the results of `positioned`, `value` and `prepare`."""
+  """Zeros in the form of the results of `positioned`, `values.turn` and `prepare`."""
 
   def stored(key, x, raw_k, raw_v, pos):
     params, at = prepare(scheme, init(scheme, key, dims), x, pos)
-    return positioned(scheme, params, raw_k, at)[1], scheme.value(params, raw_v, at), at
+    return positioned(scheme, params, raw_k, at)[1], scheme.values.turn(params, raw_v, at), at
 
-  if not any(declares(scheme, field) for field in ('key', 'value', 'prepare')):
+  if not any(declares(scheme, field) for field in ('key', 'values', 'prepare')):
     return raw_k, raw_v, None
   x = jax.ShapeDtypeStruct((*pos.shape[:2], dims.width), jnp.result_type(float))
   k, v, at = jax.eval_shape(stored, jax.random.key(0), x, raw_k, raw_v, pos)
@@ -223,13 +223,13 @@ def append(
   Args:
     cache: the tokens so far.
     k: keys of the new tokens, as from `positioned`.
-    v: values, after the scheme's `value`; stored, as k, in the cache's dtype. Those of padding are
-      stored as zeros.
+    v: values, after the scheme's `values.turn`; stored, as k, in the cache's dtype. Those of
+      padding are stored as zeros.
     at: what `prepare` returned for them, given `last(cache)`; None where the scheme has none.
     pos: their ids.
     segments: their documents; 0 is padding.
     window: how many tokens back a query sees, itself included; it makes the cache a ring.
-    sorted_slots: whether `seen` must hold its tokens in order ('S' in the scheme's `whole`).
+    sorted_slots: whether `seen` must hold its tokens in order ('S' in the scheme's `mixes`).
 
   Returns:
     Two caches. A full cache has no room: the values of the tokens that do not fit are NaN, and

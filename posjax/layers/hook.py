@@ -7,7 +7,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Int, Num
+from jaxtyping import Array, Inexact, Int, Num
 
 from posjax.arguments import Share, read, shown
 from posjax.attention import attend
@@ -188,6 +188,31 @@ def numbered(
     if queries != keys and 'k_pos' not in given:
       given['k_pos'] = jnp.arange(keys)
   return given
+
+
+def within_cache(
+  out: Inexact[Array, '*B T H E'], start: Int[Array, ''] | None, keys: int
+) -> Inexact[Array, '*B T H E']:
+  """The output of a module that decodes; NaN for tokens that Flax's cache has no slot for.
+
+  Flax overwrites the last slot then, without a word.
+
+  Args:
+    out: the output.
+    start: the number of queries before these; None where the module does not decode.
+    keys: S, the slots of the cache.
+
+  Raises:
+    ValueError: if there is no slot, where the number is known (outside jit).
+  """
+  if start is None:
+    return out
+  tokens = out.shape[-3]
+  if not isinstance(start, jax.core.Tracer) and int(start) + tokens > keys:
+    raise ValueError(
+      f"Flax's cache has {keys} slots, {int(start)} of them taken, so {tokens} tokens do not fit."
+    )
+  return jnp.where(start + tokens > keys, jnp.nan, out)
 
 
 def _sides(q_pos: Ids, k_pos: Ids | None, q_order, k_order, q_segments, k_segments) -> dict:

@@ -8,10 +8,11 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Inexact, Int
 
 from posjax.arguments import Positive, Share, Size, read
-from posjax.attention import attend
+from posjax.attention import inputs
+from posjax.attention.dispatch import computed
 from posjax.attention.inputs import Window, check_order, check_places, read_window
 from posjax.attention.padding import blanked
-from posjax.attention.parameters import Trusted, check
+from posjax.attention.places import turns_values, without_place_2, without_turn
 from posjax.layers import arguments, projections
 from posjax.layers import cache as caches
 from posjax.layers.cache import Cache
@@ -39,8 +40,6 @@ from posjax.scheme import (
   Scheme,
   declares,
   prepare,
-  without_place_2,
-  without_value,
 )
 
 
@@ -99,9 +98,9 @@ def _value_dim(scheme: Scheme, dims: Dims, value_dim: int | None) -> int:
   value_dim = read(value_dim, Size | None, 'value_dim')
   if value_dim is None:
     return dims.head_dim
-  if value_dim != dims.head_dim and declares(scheme, 'values'):
+  if value_dim != dims.head_dim and scheme.values.add:
     raise ValueError(
-      'The scheme adds vectors of head_dim numbers to the output (place 4, scheme.values), so '
+      'The scheme adds vectors of head_dim numbers to the output (place 4, values.add), so '
       f'value_dim must be head_dim, {dims.head_dim}, or None, but got {value_dim}.'
     )
   return value_dim
@@ -209,7 +208,6 @@ def projected(parts: Parts, queries: Tokens, attended: Any) -> Any:
 
 def _attention(layer, params, heads, queries, keys=None, *, last=False, **rest):
   """As `attention`, of checked tokens; `last` says that the queries end the keys."""
-  params = check(layer.scheme, params, layer.dims)
   if keys is None:
     params, queries = prepared(layer.scheme, params, queries, None)
     keys = queries
@@ -242,44 +240,36 @@ def attend_prepared(
   return_weights: bool = False,
 ) -> Any:
   """`attend`, with the arguments of the layer, after the scheme's `prepare`."""
-  attended = attend(
-    heads.q,
-    heads.k,
-    heads.v,
+  call = inputs.read_call(
     layer.scheme,
-    Trusted(params, zero_padding=isinstance(keys, Cache)),
-    q_pos=queries.pos,
-    k_pos=keys.pos,
-    q_at=queries.at,
-    k_at=keys.at,
-    q_order=queries.order,
-    k_order=keys.order,
-    q_segments=queries.segments,
-    k_segments=keys.segments,
+    params,
+    heads,
+    inputs.Given(queries.pos, queries.at, queries.order, queries.segments),
+    inputs.Given(keys.pos, keys.at, keys.order, keys.segments),
     mask=mask,
     bias=bias,
+    sinks=sinks,
+    dropout_key=dropout_key,
+    zero_padding=isinstance(keys, Cache),
+    head_dim=layer.dims.head_dim,
+    scale=layer.scale,
     causal=layer.causal,
     window=layer.window,
     logit_cap=layer.logit_cap,
-    sinks=sinks,
-    scale=layer.scale,
     dropout_rate=0.0 if dropout_key is None else layer.dropout_rate,
-    dropout_key=dropout_key,
-    implementation=layer.implementation,
-    return_weights=return_weights,
-    model_places=True,  # `make` has asked
+    broadcast_dropout=False,
   )
+  attended = computed(call, layer.implementation, return_weights)
   _check_width(layer, attended[0] if return_weights else attended)
   return attended
 
 
 def _check_width(layer: Layer, out: Array) -> None:
   """Refuses a scheme that leaves the sum of the values wider, or narrower, than they came."""
-  turns = declares(layer.scheme, 'value') or declares(layer.scheme, 'output')
-  if turns and out.shape[-1] != layer.value_dim:
+  if turns_values(layer.scheme) and out.shape[-1] != layer.value_dim:
     raise ValueError(
-      "The scheme's value and output must together leave a layer's values as wide as they came, "
-      f'{layer.value_dim}, but got {out.shape[-1]}.'
+      "The scheme's values.turn and turn_back must together leave a layer's values as wide as "
+      f'they came, {layer.value_dim}, but got {out.shape[-1]}.'
     )
 
 
@@ -333,6 +323,10 @@ def extend(
 ) -> tuple[Inexact[Array, 'B T H E'], Cache]:
   """Appends the tokens, each of which then looks at what came before it.
 
+  What came before is decided as in a call without an order: by the ids, which must rise within a
+  document; by the number of tokens so far where ids are no order, because the scheme changes them
+  or there are several for each token.
+
   Args:
     layer: of `make`.
     params: the scheme's parameters.
@@ -358,7 +352,6 @@ def extend(
   segments = ones if new.segments is None else by_row('segments', new.segments, batch, tokens, 1)
   segments = segments.astype(jnp.int32)
   order = cache.length + jnp.arange(tokens, dtype=jnp.int32)
-  params = check(layer.scheme, params, layer.dims)
   new = new._replace(
     pos=by_row('pos', new.pos, batch, tokens, axes), segments=segments, order=order
   )
@@ -368,10 +361,12 @@ def extend(
   dtype = heads.v.dtype
   layer, heads = _position(layer, params, heads, new)
   brought = heads.k, heads.v, new.at, new.pos, segments
-  sorted_slots = 'S' in layer.scheme.whole
+  sorted_slots = 'S' in layer.scheme.traits.mixes
   window = _ring(layer)
   seen, stored = caches.append(cache, *brought, window=window, sorted_slots=sorted_slots)
   rest = {'bias': _bias_of_slots(bias, seen, window), 'sinks': sinks}
+  if axes == 1 and not declares(layer.scheme, 'ids'):
+    new, seen = new._replace(order=new.pos), seen._replace(order=seen.pos)
   out = attend_prepared(layer, params, Heads(heads.q, seen.k, seen.v), new, seen, **rest)
   if layer.window is None:  # dynamic_update_slice clamps its index, silently
     out = jnp.where(stored.length > cache.k.shape[1], jnp.nan, out)
@@ -394,10 +389,10 @@ def _bias_of_slots(bias: Any, seen: Cache, window: int | None) -> Any:
 
 
 def _position(layer: Layer, params: Params, heads: Heads, new: Tokens) -> tuple[Layer, Heads]:
-  """Calls `value`, and place 2 where the cache holds keys after it; the layer is then without."""
+  """Turns the values, and the keys where the cache holds turned ones; the layer is then without."""
   at = new.pos if new.at is None else new.at
-  heads = heads._replace(v=layer.scheme.value(params, heads.v, at))
-  layer = layer._replace(scheme=without_value(layer.scheme))
+  heads = heads._replace(v=layer.scheme.values.turn(params, heads.v, at))
+  layer = layer._replace(scheme=without_turn(layer.scheme))
   done, k = caches.positioned(layer.scheme, params, heads.k, at)
   if not done:
     return layer, heads
@@ -429,15 +424,14 @@ def memorize(
     TypeError: if an array is of another type.
     ValueError: if shapes do not fit, or a causal layer's tokens lack an order.
   """
-  check_tokens(keys, layer.dims.width, layer.scheme.axes, MEMORIZED)
-  params = check(layer.scheme, params, layer.dims)
+  check_tokens(keys, layer.dims.width, layer.scheme.traits.axes, MEMORIZED)
   keys = _of_rows(layer, keys)
   params, keys = prepared(layer.scheme, params, keys, None)
   k, v = project(keys.x)
   at = keys.pos if keys.at is None else keys.at
   order = _memory_order(layer, keys, k)
   _, k = caches.positioned(layer.scheme, params, k, at)
-  v = layer.scheme.value(params, v, at)
+  v = layer.scheme.values.turn(params, v, at)
   segments: Any = keys.segments
   return caches.memory(k, v, keys.at, keys.pos, order, segments)
 
@@ -475,14 +469,13 @@ def read_memory(
   check_input(layer, queries)
   check_mask(mask)
   _check_rows(memory, queries.x.shape[0])
-  params = check(layer.scheme, params, layer.dims)
   queries = _of_rows(layer, queries)
   params, queries = prepared(layer.scheme, params, queries, None)
   q = project(queries.x)
   if caches.are_positioned(layer.scheme, params, memory, layer.dims.head_dim):
     at = queries.pos if queries.at is None else queries.at
     q, layer = layer.scheme.query(params, q, at), _after_place_2(layer)
-  layer = layer._replace(scheme=without_value(layer.scheme))
+  layer = layer._replace(scheme=without_turn(layer.scheme))
   heads = Heads(q, memory.k, memory.v)
   rest = {'mask': mask, 'bias': bias, 'sinks': sinks, 'return_weights': return_weights}
   return attend_prepared(layer, params, heads, queries, memory, **rest)
@@ -516,7 +509,7 @@ def _check_rows(cache: Cache, rows: int) -> None:
 
 
 def _ids_per_token(scheme: Scheme, pos: Ids) -> int:
-  return scheme.axes or (pos.shape[-1] if pos.ndim == 3 else 1)
+  return scheme.traits.axes or (pos.shape[-1] if pos.ndim == 3 else 1)
 
 
 def _check_causal(layer: Layer) -> None:
@@ -531,7 +524,7 @@ def check_input(layer: Layer, queries: Tokens, keys: Tokens | None = None) -> No
     TypeError: if one is no array, or an array of other numbers.
     ValueError: if a shape does not fit.
   """
-  width, axes = layer.dims.width, layer.scheme.axes
+  width, axes = layer.dims.width, layer.scheme.traits.axes
   check_tokens(queries, width, axes)
   if keys is not None:
     check_tokens(keys, width, axes, KEYS)
@@ -544,7 +537,7 @@ def check_past(layer: Layer, past: Tokens) -> None:
     raise TypeError(
       f'past must be posjax.layers.tokens.Tokens, but got an object of type {type(past).__name__}.'
     )
-  check_tokens(past, layer.dims.width, layer.scheme.axes, PAST)
+  check_tokens(past, layer.dims.width, layer.scheme.traits.axes, PAST)
 
 
 def prepared(

@@ -11,6 +11,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Inexact
 
 from posjax.arguments import Positive, Size, Whole, read, shown
+from posjax.math.heads import at_least_float32
 from posjax.scheme import Dims
 
 
@@ -263,7 +264,7 @@ def normalized(
     Array([3., 4.], dtype=float32)
   """
   axes = (-2, -1) if norm.heads == 'together' else (-1,)
-  wide = x.astype(jnp.promote_types(x.dtype, jnp.float32))
+  wide = x.astype(at_least_float32(x))
   if norm.kind == 'layer':
     wide = wide - wide.mean(axes, keepdims=True)
   square = (wide * wide.conj()).real.mean(axes, keepdims=True)

@@ -91,7 +91,7 @@ def check_tokens(
   Args:
     tokens: the side.
     width: M.
-    axes: ids per token that the scheme takes; 0: any.
+    axes: ids per token that the scheme takes; 0: any number.
     names: what the user calls the input, the ids, the segments and the order.
 
   Raises:

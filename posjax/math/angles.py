@@ -14,6 +14,7 @@ import numpy as np
 from jaxtyping import Array, Float, Int, Num, UInt32
 
 from posjax.math.checks import check_ids
+from posjax.math.heads import at_least_float32
 
 # 2 pi to 64 digits: float64's 16 would be wrong at position 1e9.
 _TURN = Fraction(62831853071795864769252867665590057683943387987502116419498891846, 10**64)
@@ -108,7 +109,7 @@ def learned_angles(
     >>> bool(abs(jnp.sin(angle) + 0.0474762453) < 1e-6)  # sin(2147483643)
     True
   """
-  wide = jnp.result_type(frequency, jnp.float32)
+  wide = at_least_float32(frequency)
   frequency = frequency.astype(wide)
   if jnp.issubdtype(pos.dtype, jnp.integer):
     whole, part = pos[..., None], 0.0
@@ -235,7 +236,7 @@ def _whole_learned(pos: Int[Array, '*shape'], frequency: Float[Array, '*frequenc
   # Mantissa times power of two: the turns per token, modulo 1, in two words; then as in `_whole`.
   carried = _product_high(mantissa, low)
   second = mantissa * middle + carried
-  first = mantissa * high + _product_high(mantissa, middle) + (second < carried)
+  first = mantissa * high + _product_high(mantissa, middle) + (second < carried).astype(jnp.uint32)
   below, above = pos.astype(jnp.uint32), _above(pos)
   top = below * first + _product_high(below, second) + above * second
   top = jnp.where(bits >> 31, -top, top)

@@ -1,48 +1,7 @@
-"""Checks of arguments and ids that several schemes make, each with one sentence for its error."""
+"""Checks of the dtype of ids that several schemes make."""
 
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Num
-
-
-def check_positive(owner: str, **arguments: float | int) -> None:
-  """Refuses an argument that is not positive, NaN included.
-
-  Args:
-    owner: the scheme's name, which begins the sentence of the error.
-    **arguments: the values to check, by the names that the user knows them by.
-
-  Raises:
-    ValueError: if a value is not positive.
-
-  Example:
-    >>> check_positive('RoPE', base=0.0)
-    Traceback (most recent call last):
-      ...
-    ValueError: RoPE's base must be positive, but got 0.0.
-  """
-  for name, value in arguments.items():
-    if not value > 0:
-      raise ValueError(f"{owner}'s {name} must be positive, but got {value}.")
-
-
-def check_axes(owner: str, axes: int) -> None:
-  """Refuses a number of ids per token that is below one.
-
-  Args:
-    owner: the plural noun that begins the sentence of the error.
-    axes: how many ids each token has.
-
-  Raises:
-    ValueError: if there is no axis.
-
-  Example:
-    >>> check_axes('Shifted positions', 0)
-    Traceback (most recent call last):
-      ...
-    ValueError: Shifted positions need at least one axis, but got 0.
-  """
-  if axes < 1:
-    raise ValueError(f'{owner} need at least one axis, but got {axes}.')
 
 
 def check_ids(ids: Num[Array, '...']) -> None:

@@ -25,7 +25,8 @@ def with_phase(
     Array([-0.+2.j], dtype=complex64)
   """
   unit = jax.lax.complex(jnp.cos(phase), jnp.sin(phase))
-  return x.astype(jnp.result_type(x, jnp.float32)) * unit
+  wide = jnp.complex128 if jnp.float64 in (x.dtype, phase.dtype) else jnp.complex64
+  return x.astype(wide) * unit.astype(wide)
 
 
 def words(table: Float[Array, 'V M'], tokens: Int[Array, '*shape'] | None) -> Float[Array, '...']:

@@ -8,7 +8,6 @@ import numpy as np
 from jaxtyping import Float
 
 from posjax.math.angles import frequencies
-from posjax.math.checks import check_positive
 
 
 def ntk_frequencies(
@@ -27,13 +26,12 @@ def ntk_frequencies(
     float64 [width // 2].
 
   Raises:
-    ValueError: if the base or the factor is not positive.
+    ValueError: if the base is not positive.
 
   Example:
     >>> ntk_frequencies(6, base=1000.0, factor=4.0)
     array([1.    , 0.05  , 0.0025])
   """
-  check_positive('NTK', factor=factor)
   exponents = np.arange(width // 2) / max(width // 2 - 1, 1)  # exactly 1 for the last pair
   return frequencies(width, base) * np.float64(factor) ** -exponents
 

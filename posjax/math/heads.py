@@ -5,7 +5,20 @@ consecutive query heads.
 """
 
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Inexact, Num
+
+
+def at_least_float32(*arrays: Inexact[Array, '...']) -> np.dtype:
+  """The dtype to compute in: float32, or what is wider (complex64 for complex arrays).
+
+  By NumPy's rules, which hold whatever `jax_numpy_dtype_promotion` says.
+
+  Example:
+    >>> at_least_float32(jnp.ones(1, jnp.bfloat16)), at_least_float32(jnp.ones(1, jnp.complex64))
+    (dtype('float32'), dtype('complex64'))
+  """
+  return np.result_type(np.float32, *(x.dtype for x in arrays))
 
 
 def product(
@@ -26,7 +39,7 @@ def product(
   kv_heads = k.shape[-2]
   grouped = q.reshape(batch, queries, kv_heads, heads // kv_heads, width)
   k = k.conj() if jnp.iscomplexobj(k) else k
-  wide = jnp.result_type(q, k, jnp.float32)
+  wide = at_least_float32(q, k)
   logits = jnp.einsum('btkgd,bskd->bkgts', grouped, k, preferred_element_type=wide)
   return logits.reshape(batch, heads, queries, -1)
 
@@ -45,7 +58,7 @@ def multiplied(
     >>> multiplied(jnp.ones((1, 2, 1, 1), jnp.bfloat16), factor)[0, :, 0, 0]
     Array([2, 3], dtype=bfloat16)
   """
-  return (x.astype(jnp.result_type(x, jnp.float32)) * factor).astype(x.dtype)
+  return (x.astype(at_least_float32(x)) * factor).astype(x.dtype)
 
 
 def ungroup(k: Inexact[Array, 'B S K D'], num_heads: int) -> Inexact[Array, 'B S H D']:

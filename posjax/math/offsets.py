@@ -15,6 +15,7 @@ from jaxtyping import Array, Float, Inexact, Int, Num
 
 from posjax.math.checks import check_integer_ids
 from posjax.math.differences import difference
+from posjax.math.heads import at_least_float32
 from posjax.scheme import Ids
 
 
@@ -90,7 +91,7 @@ def by_offset(table: Float[Array, '*H N D'], q: Float[Array, 'B T H D']) -> Floa
     >>> by_offset(jnp.array([[1.0], [2.0]]), jnp.ones((1, 1, 1, 1)))
     Array([[[[1., 2.]]]], dtype=float32)
   """
-  heads, wide = 'h' * (table.ndim - 2), jnp.result_type(q, table, jnp.float32)
+  heads, wide = 'h' * (table.ndim - 2), at_least_float32(q, table)
   products = jnp.einsum(f'bthd,{heads}nd->bhtn', q, table, preferred_element_type=wide)
   return products * q.shape[-1] ** -0.5
 

@@ -71,7 +71,7 @@ def _by_count(count: Int[Array, ''], ways: Sequence[Callable[..., Any]], *args):
 
   Other devices always call the last one, the network itself.
   """
-  which = (count > 1).astype(jnp.int32) + (count > _MOST)
+  which = (count > 1).astype(jnp.int32) + (count > _MOST).astype(jnp.int32)
   by_pieces = lambda *args: lax.switch(which, ways, *args)
   return lax.platform_dependent(*args, cpu=by_pieces, default=ways[-1])
 

@@ -15,7 +15,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from posjax.math.softplus import inverse_softplus
-from posjax.scheme import Scheme
+from posjax.scheme import Scheme, Traits
 
 
 def penalty(
@@ -86,5 +86,5 @@ def prior_scheme(
     return bias(w, b, distance)
 
   fixed = () if trained else ('raw_w', 'raw_b') if b is not None else ('raw_w',)
-  shared = Scheme(bias=biases, axes=1, fixed=fixed)
+  shared = Scheme(bias=biases, traits=Traits(fixed=fixed))
   return shared._replace(init=init) if per_head else shared._replace(init_model=init)

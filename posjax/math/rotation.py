@@ -28,7 +28,7 @@ import numpy as np
 from jaxtyping import Array, Float, Inexact, Num
 
 from posjax.math.angles import angles, cos_sin
-from posjax.scheme import Scheme
+from posjax.scheme import Scheme, Values
 
 
 def rotate(
@@ -87,22 +87,6 @@ def rotary_width(head_dim: int, fraction: float = 1.0) -> int:
   return width
 
 
-def check_fraction(fraction: float, owner: str = 'RoPE') -> None:
-  """Refuses a share of a head that is not in (0, 1].
-
-  Raises:
-    ValueError: if the fraction is out of range.
-
-  Example:
-    >>> check_fraction(1.5)
-    Traceback (most recent call last):
-      ...
-    ValueError: RoPE's fraction must be in (0, 1], but got 1.5.
-  """
-  if not 0 < fraction <= 1:
-    raise ValueError(f"{owner}'s fraction must be in (0, 1], but got {fraction}.")
-
-
 def rotary_scheme(
   frequencies: Callable[[int], Float[np.ndarray, ' half']],
   fraction: float = 1.0,
@@ -122,24 +106,20 @@ def rotary_scheme(
     values: see the top of this file.
 
   Raises:
-    ValueError: if the fraction is out of range or the attention factor is not positive; where
-      used, if the number of rotated dimensions is not even.
+    ValueError: where used, if the number of rotated dimensions is not even.
 
   Example:
     >>> x, pos = jnp.array([[[[1.0, 0.0]]]]), jnp.array([[1]])
     >>> rotary_scheme(lambda width: np.array([np.pi / 2])).query({}, x, pos).round(3)
     Array([[[[-0.,  1.]]]], dtype=float32)
   """
-  check_fraction(fraction)
-  if not 0 < attention_factor < np.inf:
-    raise ValueError(f'The attention factor must be positive, but got {attention_factor}.')
 
   def rotated(params, x: Float[Array, 'B T H D'], at: Num[Array, 'B T']):
     angle = angles(at, frequencies(rotary_width(x.shape[-1], fraction)))
     return rotate(x, angle, interleaved, attention_factor)
 
   angle_of = lambda width, at: angles(at, frequencies(rotary_width(width, fraction)))
-  both = Scheme(query=rotated, key=rotated, axes=1)
+  both = Scheme(query=rotated, key=rotated)
   return with_values(both, angle_of, interleaved) if values else both
 
 
@@ -157,7 +137,7 @@ def with_values(
 
   Example:
     >>> turned = with_values(Scheme(), lambda width, at: jnp.pi / 2 * at[..., None])
-    >>> turned.output({}, jnp.array([[[[0.5, 1.0]]]]), jnp.array([[1]])).round(3)
+    >>> turned.values.turn_back({}, jnp.array([[[[0.5, 1.0]]]]), jnp.array([[1]])).round(3)
     Array([[[[ 1. , -0.5]]]], dtype=float32)
   """
 
@@ -167,4 +147,4 @@ def with_values(
 
     return turn
 
-  return scheme._replace(value=turned(1), output=turned(-1))
+  return scheme._replace(values=Values(turn=turned(1), turn_back=turned(-1)))

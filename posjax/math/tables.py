@@ -8,22 +8,6 @@ from posjax.math.checks import check_integer_ids
 from posjax.scheme import Dims, PRNGKey
 
 
-def check_max_length(max_length: int) -> None:
-  """Refuses a table of positions without rows.
-
-  Raises:
-    ValueError: if there is no row.
-
-  Example:
-    >>> check_max_length(0)
-    Traceback (most recent call last):
-      ...
-    ValueError: A table of positions needs at least one row, but got 0.
-  """
-  if max_length < 1:
-    raise ValueError(f'A table of positions needs at least one row, but got {max_length}.')
-
-
 def lookup(
   table: Float[Array, '*rows_and_row'],
   *ids: Num[Array, '*shape'],

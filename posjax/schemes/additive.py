@@ -17,19 +17,12 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from posjax.arguments import checked
-from posjax.math.heads import ungroup
-from posjax.scheme import Scheme
+from posjax.arguments import Size, checked
+from posjax.math.heads import at_least_float32, ungroup
+from posjax.scheme import Scheme, Traits
 
 SHIFT_INVARIANT = True
-BIBTEX = r"""
-@article{bahdanau2015neural,
-  title={Neural Machine Translation by Jointly Learning to Align and Translate},
-  author={Bahdanau, Dzmitry and Cho, Kyunghyun and Bengio, Yoshua},
-  journal={arXiv preprint arXiv:1409.0473},
-  year={2015},
-}
-"""
+PAPERS = ('bahdanau2015neural',)
 
 
 def similarity(
@@ -56,7 +49,7 @@ def similarity(
     >>> similarity(one, -one, jnp.array([[2.0]]), jnp.ones((1, 1, 1, 1)), jnp.ones((1, 1, 1, 1)))
     Array([[[[0.]]]], dtype=float32)
   """
-  wide = jnp.result_type(q, k, jnp.float32)
+  wide = at_least_float32(q, k)
   of_q = jnp.einsum('bthd,hdw->bhtw', q.astype(wide), query)
   of_k = jnp.einsum('bshd,hdw->bhsw', ungroup(k.astype(wide), q.shape[-2]), key)
   # A sum of products, because a product of matrices would need all T S width numbers in memory.
@@ -65,7 +58,7 @@ def similarity(
 
 
 @checked
-def scheme(width: int | None = None) -> Scheme:
+def scheme(width: Size | None = None) -> Scheme:
   """Scores of a network with one hidden layer as the logits.
 
   Args:
@@ -79,8 +72,6 @@ def scheme(width: int | None = None) -> Scheme:
     >>> places(scheme(width=32))
     ('logits',)
   """
-  if width is not None and width < 1:
-    raise ValueError(f'The width of additive attention must be positive, but got {width}.')
 
   def init(key, dims):
     hidden = dims.head_dim if width is None else width
@@ -93,4 +84,4 @@ def scheme(width: int | None = None) -> Scheme:
   def logits(params, logits, q, k, q_at, k_at):
     return similarity(params['query'], params['key'], params['vector'], q, k)
 
-  return Scheme(init=init, logits=logits)
+  return Scheme(init=init, logits=logits, traits=Traits(axes=0))

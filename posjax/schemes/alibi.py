@@ -16,17 +16,11 @@ import numpy as np
 from jaxtyping import Array, Float, Num
 
 from posjax.arguments import checked
-from posjax.scheme import Scheme
+from posjax.math.heads import at_least_float32
+from posjax.scheme import Scheme, Traits
 
 SHIFT_INVARIANT = True
-BIBTEX = r"""
-@article{press2022train,
-  title={Train Short, Test Long: Attention with Linear Biases Enables Input Length Extrapolation},
-  author={Press, Ofir and Smith, Noah A. and Lewis, Mike},
-  journal={arXiv preprint arXiv:2108.12409},
-  year={2022},
-}
-"""
+PAPERS = ('press2022train',)
 
 
 def slopes(num_heads: int) -> Float[np.ndarray, ' H']:
@@ -71,7 +65,7 @@ def bias(slopes: Float[Array, ' H'], distance: Num[Array, '*shape']) -> Float[Ar
     >>> bias(jnp.array([0.5]), jnp.array([0, 3, -3]))
     Array([[-0. , -1.5, -1.5]], dtype=float32)
   """
-  wide = jnp.promote_types(slopes.dtype, jnp.float32)
+  wide = at_least_float32(slopes)
   return jnp.einsum('h,...->h...', -slopes.astype(wide), abs(distance).astype(wide))
 
 
@@ -97,4 +91,4 @@ def scheme(learned: bool = False, geometric: bool = False) -> Scheme:
     slopes = params['slopes'] if learned else jax.lax.stop_gradient(params['slopes'])
     return bias(slopes, distance)
 
-  return Scheme(init=init, bias=biases, axes=1, fixed=() if learned else ('slopes',))
+  return Scheme(init=init, bias=biases, traits=Traits(fixed=() if learned else ('slopes',)))

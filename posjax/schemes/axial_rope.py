@@ -15,32 +15,18 @@ times coordinates in [-1, 1]: pass those products as float32 ids. A token that i
 grid (a class token) has all ids 0, and is not rotated.
 """
 
+from typing import Annotated
+
 import numpy as np
 from jaxtyping import Array, Float, Int, Num
 
-from posjax.arguments import checked
+from posjax.arguments import Positive, Range, checked
 from posjax.math.angles import assigned_angles, frequencies
-from posjax.math.checks import check_positive
 from posjax.math.rotation import rotate, with_values
-from posjax.scheme import Scheme
+from posjax.scheme import Scheme, Traits
 
 SHIFT_INVARIANT = True
-BIBTEX = r"""
-@article{heo2024rotary,
-  title={Rotary Position Embedding for Vision Transformer},
-  author={Heo, Byeongho and Park, Song and Han, Dongyoon and Yun, Sangdoo},
-  journal={arXiv preprint arXiv:2403.13298},
-  year={2024},
-}
-
-@article{su2021roformer,
-  title={{RoFormer}: Enhanced Transformer with Rotary Position Embedding},
-  author={Su, Jianlin and Lu, Yu and Pan, Shengfeng and Murtadha, Ahmed and Wen, Bo and Liu,
-    Yunfeng},
-  journal={arXiv preprint arXiv:2104.09864},
-  year={2021},
-}
-"""
+PAPERS = ('heo2024rotary', 'su2021roformer')
 
 
 def shares(
@@ -81,8 +67,8 @@ def shares(
 
 @checked
 def scheme(
-  axes: int = 2,
-  base: float = 10000.0,
+  axes: Annotated[int, Range(2, 16)] = 2,
+  base: Positive = 10000.0,
   dealt: bool = False,
   interleaved: bool = False,
   values: bool = False,
@@ -101,17 +87,13 @@ def scheme(
 
   Example:
     >>> from posjax.scheme import places
-    >>> places(scheme()), scheme().axes
+    >>> places(scheme()), scheme().traits.axes
     (('query', 'key'), 2)
   """
-  if axes < 2:
-    raise ValueError(f'Axial RoPE needs at least 2 axes (1 is RoPE), but got {axes}.')
-  check_positive('Axial RoPE', base=base)
-
   angle_of = lambda width, at: assigned_angles(at, *shares(width, axes, base, dealt))
 
   def rotated(params, x: Float[Array, 'B T H D'], at: Num[Array, 'B T n']):
     return rotate(x, angle_of(x.shape[-1], at), interleaved)
 
-  both = Scheme(query=rotated, key=rotated, axes=axes)
+  both = Scheme(query=rotated, key=rotated, traits=Traits(axes))
   return with_values(both, angle_of, interleaved) if values else both

@@ -19,25 +19,18 @@ rounded. Causal masks do not depend on these ids, so that no augmentation can sh
 """
 
 import math
+from typing import Annotated
 
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Num
 
-from posjax.arguments import checked
-from posjax.math.checks import check_axes, float_ids
-from posjax.scheme import PRNGKey, Scheme
+from posjax.arguments import NonNegative, Range, Size, checked
+from posjax.math.checks import float_ids
+from posjax.scheme import PRNGKey, Scheme, Traits
 
 SHIFT_INVARIANT = True  # of the attention, which sees the ids that were augmented
-BIBTEX = r"""
-@article{likhomanenko2021cape,
-  title={{CAPE}: Encoding Relative Positions with Continuous Augmented Positional Embeddings},
-  author={Likhomanenko, Tatiana and Xu, Qiantong and Synnaeve, Gabriel and Collobert, Ronan and
-    Rogozhnikov, Alex},
-  journal={arXiv preprint arXiv:2106.03143},
-  year={2021},
-}
-"""
+PAPERS = ('likhomanenko2021cape',)
 
 
 def center(pos: Float[Array, '...'], axis: int = -1) -> Float[Array, '...']:
@@ -90,11 +83,11 @@ def augment(
 
 @checked
 def scheme(
-  max_global_shift: float = 5.0,
-  max_local_shift: float = 0.5,
-  max_global_scale: float = 1.03,
+  max_global_shift: NonNegative = 5.0,
+  max_local_shift: NonNegative = 0.5,
+  max_global_scale: Annotated[float, Range(1)] = 1.03,
   centered: bool = False,
-  axes: int = 1,
+  axes: Size = 1,
 ) -> Scheme:
   """Real ids, which are augmented where there is a random key.
 
@@ -119,14 +112,6 @@ def scheme(
     >>> scheme().ids(jnp.arange(4), None)
     Array([0., 1., 2., 3.], dtype=float32)
   """
-  for name, bound in (('global', max_global_shift), ('local', max_local_shift)):
-    if not 0 <= bound < math.inf:
-      raise ValueError(f'The max_{name}_shift must be finite and not negative, but got {bound}.')
-  if not 1 <= max_global_scale < math.inf:
-    raise ValueError(
-      f'The max_global_scale must be finite, at least 1, but got {max_global_scale}.'
-    )
-  check_axes('Real positions', axes)
 
   def ids(pos: Num[Array, '...'], key: PRNGKey | None) -> Float[Array, '...']:
     pos = float_ids(pos)
@@ -135,4 +120,4 @@ def scheme(
       return pos
     return augment(pos, key, max_global_shift, max_local_shift, max_global_scale, axes)
 
-  return Scheme(ids=ids, axes=axes)
+  return Scheme(ids=ids, traits=Traits(axes))

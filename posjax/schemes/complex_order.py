@@ -29,21 +29,13 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Complex, Num
 
-from posjax.arguments import checked
+from posjax.arguments import Positive, checked
 from posjax.math.angles import frequencies, learned_angles
 from posjax.math.complex_embeddings import conjugated, modulus, with_phase, words
 from posjax.scheme import Scheme
 
 SHIFT_INVARIANT = False
-BIBTEX = r"""
-@article{wang2020encoding,
-  title={Encoding Word Order in Complex Embeddings},
-  author={Wang, Benyou and Zhao, Donghao and Lioma, Christina and Li, Qiuchi and Zhang, Peng and
-    Simonsen, Jakob Grue},
-  journal={arXiv preprint arXiv:1912.12333},
-  year={2020},
-}
-"""
+PAPERS = ('wang2020encoding',)
 
 
 def solution(
@@ -67,7 +59,7 @@ def solution(
 
 @checked
 def scheme(
-  base: float = 10000.0,
+  base: Positive = 10000.0,
   per_word: bool = True,
   per_dimension: bool = True,
   phases: bool = False,
@@ -94,8 +86,6 @@ def scheme(
     >>> places(scheme())
     ('embed', 'logits')
   """
-  if not base > 0:
-    raise ValueError(f'The base of complex-order must be positive, but got {base}.')
 
   def init_model(key, dims):
     shape = (dims.vocab if per_word else 1, dims.width if per_dimension else 1)
@@ -115,5 +105,5 @@ def scheme(
     angle = learned_angles(pos, by_token(params['frequency']))
     return with_phase(x, angle + by_token(params['phase']) if phases else angle)
 
-  paper = Scheme(init_model=init_model, embed=embed, logits=modulus, axes=1)
+  paper = Scheme(init_model=init_model, embed=embed, logits=modulus)
   return paper if conjugate else paper._replace(key=conjugated)

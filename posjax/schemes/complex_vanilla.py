@@ -15,18 +15,10 @@ import jax.numpy as jnp
 
 from posjax.arguments import checked
 from posjax.math.complex_embeddings import conjugated, modulus, with_phase, words
-from posjax.scheme import Scheme
+from posjax.scheme import Scheme, Traits
 
 SHIFT_INVARIANT = True
-BIBTEX = r"""
-@article{wang2020encoding,
-  title={Encoding Word Order in Complex Embeddings},
-  author={Wang, Benyou and Zhao, Donghao and Lioma, Christina and Li, Qiuchi and Zhang, Peng and
-    Simonsen, Jakob Grue},
-  journal={arXiv preprint arXiv:1912.12333},
-  year={2020},
-}
-"""
+PAPERS = ('wang2020encoding',)
 
 
 @checked
@@ -53,5 +45,5 @@ def scheme(conjugate: bool = True) -> Scheme:
   def embed(params, x, tokens, pos):
     return with_phase(x, words(params['phase'], tokens))
 
-  paper = Scheme(init_model=init_model, embed=embed, logits=modulus)
+  paper = Scheme(init_model=init_model, embed=embed, logits=modulus, traits=Traits(axes=0))
   return paper if conjugate else paper._replace(key=conjugated)

@@ -17,19 +17,12 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Num
 
-from posjax.arguments import checked
-from posjax.math.tables import check_max_length, lookup
+from posjax.arguments import Size, checked
+from posjax.math.tables import lookup
 from posjax.scheme import Scheme
 
 SHIFT_INVARIANT = False
-BIBTEX = r"""
-@article{kitaev2018constituency,
-  title={Constituency Parsing with a Self-Attentive Encoder},
-  author={Kitaev, Nikita and Klein, Dan},
-  journal={arXiv preprint arXiv:1805.01052},
-  year={2018},
-}
-"""
+PAPERS = ('kitaev2018constituency',)
 
 
 def concatenation(
@@ -63,8 +56,8 @@ def concatenation(
 
 @checked
 def scheme(
-  max_length: int = 512,
-  position_width: int | None = None,
+  max_length: Size = 512,
+  position_width: Size | None = None,
   content: bool = True,
   position: bool = True,
 ) -> Scheme:
@@ -88,9 +81,6 @@ def scheme(
     >>> places(scheme(max_length=1024))
     ('embed',)
   """
-  check_max_length(max_length)
-  if position_width is not None and position_width < 1:
-    raise ValueError(f'A position needs a width of at least 1, but got {position_width}.')
   if not (content or position):
     raise ValueError(
       'An embedding needs content or position, but got False for both content and position.'
@@ -112,4 +102,4 @@ def scheme(
       return x.at[..., room:].set(0)
     return concatenation(x if content else jnp.zeros_like(x), table, pos)
 
-  return Scheme(init_model=init_model, embed=embed, axes=1)
+  return Scheme(init_model=init_model, embed=embed)

@@ -19,18 +19,11 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from posjax.arguments import checked
-from posjax.scheme import Scheme
+from posjax.arguments import AtLeastTwo, checked
+from posjax.scheme import Scheme, Traits
 
 SHIFT_INVARIANT = True
-BIBTEX = r"""
-@article{golovneva2024contextual,
-  title={Contextual Position Encoding: Learning to Count What's Important},
-  author={Golovneva, Olga and Wang, Tianlu and Weston, Jason and Sukhbaatar, Sainbayar},
-  journal={arXiv preprint arXiv:2405.18719},
-  year={2024},
-}
-"""
+PAPERS = ('golovneva2024contextual',)
 
 
 def positions(logits: Float[Array, '*H T S'], num_positions: int) -> Float[Array, '*H T S']:
@@ -59,13 +52,13 @@ def interpolated(
   """
   below = jnp.floor(at).astype(jnp.int32)
   above = jnp.minimum(below + 1, by_position.shape[-1] - 1)
-  part = at - below
+  part = at - below.astype(at.dtype)
   low, high = (jnp.take_along_axis(by_position, i, axis=-1) for i in (below, above))
   return low * (1 - part) + high * part
 
 
 @checked
-def scheme(num_positions: int = 64, scaled: bool = False) -> Scheme:
+def scheme(num_positions: AtLeastTwo = 64, scaled: bool = False) -> Scheme:
   """Contextual positions.
 
   Args:
@@ -76,11 +69,9 @@ def scheme(num_positions: int = 64, scaled: bool = False) -> Scheme:
     ValueError: if there are fewer than two positions.
 
   Example:
-    >>> scheme().whole  # sums over all keys that a query sees
+    >>> scheme().traits.mixes  # sums over all keys that a query sees
     'S'
   """
-  if num_positions < 2:
-    raise ValueError(f'CoPE needs at least two positions, but got {num_positions}.')
 
   def init(key, dims):
     return {'table': jnp.zeros((num_positions, dims.head_dim))}
@@ -90,4 +81,4 @@ def scheme(num_positions: int = 64, scaled: bool = False) -> Scheme:
     by_position = jnp.einsum('bthd,nd->bhtn', q, table)
     return logits + interpolated(by_position, positions(logits, num_positions))
 
-  return Scheme(init=init, logits=logits, whole='S')
+  return Scheme(init=init, logits=logits, traits=Traits(axes=0, mixes='S'))

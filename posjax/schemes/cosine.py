@@ -19,27 +19,12 @@ import math
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from posjax.arguments import checked
-from posjax.math.heads import product
-from posjax.scheme import Scheme
+from posjax.arguments import Positive, checked
+from posjax.math.heads import at_least_float32, product
+from posjax.scheme import Scheme, Traits
 
 SHIFT_INVARIANT = True
-BIBTEX = r"""
-@article{graves2014neural,
-  title={Neural {Turing} Machines},
-  author={Graves, Alex and Wayne, Greg and Danihelka, Ivo},
-  journal={arXiv preprint arXiv:1410.5401},
-  year={2014},
-}
-
-@article{liu2022swin,
-  title={{Swin} {Transformer} {V2}: Scaling Up Capacity and Resolution},
-  author={Liu, Ze and Hu, Han and Lin, Yutong and Yao, Zhuliang and Xie, Zhenda and Wei, Yixuan
-    and Ning, Jia and Cao, Yue and Zhang, Zheng and Dong, Li and Wei, Furu and Guo, Baining},
-  journal={arXiv preprint arXiv:2111.09883},
-  year={2022},
-}
-"""
+PAPERS = ('graves2014neural', 'liu2022swin')
 
 LEAST_LENGTH = 1e-6
 LEAST_TEMPERATURE = 0.01  # of the trained ones
@@ -56,7 +41,7 @@ def unit(x: Float[Array, '*shape D']) -> Float[Array, '*shape D']:
     Array([[0.6, 0.8],
            [0. , 0. ]], dtype=float32)
   """
-  x = x.astype(jnp.result_type(x, jnp.float32))
+  x = x.astype(at_least_float32(x))
   squares = jnp.square(x).sum(-1, keepdims=True)
   return x / jnp.sqrt(jnp.maximum(squares, LEAST_LENGTH**2))
 
@@ -79,7 +64,7 @@ def similarity(q: Float[Array, 'B T H D'], k: Float[Array, 'B S K D']) -> Float[
 
 
 @checked
-def scheme(temperature: float = 1.0, learned: bool = False) -> Scheme:
+def scheme(temperature: Positive = 1.0, learned: bool = False) -> Scheme:
   """Cosines of queries and keys as the logits.
 
   Args:
@@ -95,8 +80,6 @@ def scheme(temperature: float = 1.0, learned: bool = False) -> Scheme:
     >>> places(scheme(temperature=0.1, learned=True))
     ('logits',)
   """
-  if not temperature > 0:
-    raise ValueError(f'The temperature of cosines must be positive, but got {temperature}.')
   if learned and temperature < LEAST_TEMPERATURE:
     raise ValueError(f'A learned temperature must begin at 0.01 or above, but got {temperature}.')
 
@@ -110,4 +93,5 @@ def scheme(temperature: float = 1.0, learned: bool = False) -> Scheme:
     bounded = jnp.minimum(params['log_strength'], -math.log(LEAST_TEMPERATURE))
     return similarity(q, k) * jnp.exp(bounded)[None, :, None, None]
 
-  return Scheme(init=init, logits=trained) if learned else Scheme(logits=plain)
+  unlearned = Scheme(logits=plain, traits=Traits(axes=0))
+  return unlearned._replace(init=init, logits=trained) if learned else unlearned

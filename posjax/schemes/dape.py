@@ -19,20 +19,12 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from posjax.arguments import checked
+from posjax.arguments import Size, checked
 from posjax.math.differences import difference
-from posjax.scheme import Params, Scheme, declares, places
+from posjax.scheme import Params, Scheme, Traits, declares, places
 
 SHIFT_INVARIANT = True  # where the inner scheme is, as ALiBi
-BIBTEX = r"""
-@article{zheng2024dape,
-  title={{DAPE}: Data-Adaptive Positional Encoding for Length Extrapolation},
-  author={Zheng, Chuanyang and Gao, Yihang and Shi, Han and Huang, Minbin and Li, Jingyao and
-    Xiong, Jing and Ren, Xiaozhe and Ng, Michael and Jiang, Xin and Li, Zhenguo and Li, Yu},
-  journal={arXiv preprint arXiv:2405.14722},
-  year={2024},
-}
-"""
+PAPERS = ('zheng2024dape',)
 
 _INNER = 'inner_'  # stands before the names of the inner scheme's parameters
 
@@ -61,7 +53,7 @@ def correction(
 
 
 @checked
-def scheme(inner: Scheme | str = 'alibi', width: int = 32) -> Scheme:
+def scheme(inner: Scheme | str = 'alibi', width: Size = 32) -> Scheme:
   """Data-adaptive positions.
 
   Args:
@@ -76,11 +68,9 @@ def scheme(inner: Scheme | str = 'alibi', width: int = 32) -> Scheme:
     TypeError: if `inner` is neither a scheme nor a line.
 
   Example:
-    >>> scheme('t5(num_buckets=8)').whole  # heads are mixed
+    >>> scheme('t5(num_buckets=8)').traits.mixes  # heads are mixed
     'H'
   """
-  if width < 1:
-    raise ValueError(f"DAPE's width must be at least 1, but got {width}.")
   if isinstance(inner, str):
     from posjax.expression import get  # here, because it imports the folder of this file
 
@@ -121,9 +111,11 @@ def scheme(inner: Scheme | str = 'alibi', width: int = 32) -> Scheme:
   adapted = Scheme(
     init=init,
     logits=logits,
-    axes=inner.axes,
-    whole=''.join(sorted({'H', *inner.whole})),
-    fixed=tuple(_INNER + name for name in inner.fixed),
+    traits=Traits(
+      axes=inner.traits.axes,
+      mixes=''.join(sorted({'H', *inner.traits.mixes})),
+      fixed=tuple(_INNER + name for name in inner.traits.fixed),
+    ),
   )
   return adapted._replace(init_model=init_model) if declares(inner, 'init_model') else adapted
 

@@ -33,23 +33,16 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int, Num
 
-from posjax.arguments import checked
+from posjax.arguments import Size, checked
 from posjax.math.checks import check_integer_ids
 from posjax.math.differences import difference
 from posjax.math.heads import ungroup
 from posjax.math.network import layer_norm
 from posjax.math.offsets import by_rows, pick
-from posjax.scheme import Scheme, Tiled
+from posjax.scheme import Scheme, Tiled, Traits
 
 SHIFT_INVARIANT = True
-BIBTEX = r"""
-@article{he2021deberta,
-  title={{DeBERTa}: Decoding-enhanced {BERT} with Disentangled Attention},
-  author={He, Pengcheng and Liu, Xiaodong and Gao, Jianfeng and Chen, Weizhu},
-  journal={arXiv preprint arXiv:2006.03654},
-  year={2021},
-}
-"""
+PAPERS = ('he2021deberta',)
 
 
 def thresholds(buckets: int, max_distance: int) -> Int[np.ndarray, ' buckets']:
@@ -186,7 +179,7 @@ def _of_positions(k, queries):
 
 @checked
 def scheme(
-  max_distance: int = 512,
+  max_distance: Size = 512,
   buckets: int | None = None,
   c2p: bool = True,
   p2c: bool = True,
@@ -213,8 +206,6 @@ def scheme(
     >>> places(scheme(buckets=256))
     ('query', 'logits')
   """
-  if max_distance < 1:
-    raise ValueError(f"DeBERTa's max_distance must be at least 1, but got {max_distance}.")
   if buckets is not None:
     thresholds(buckets, max_distance)  # or an error, now
   if p2c_reversed and not p2c:
@@ -241,7 +232,7 @@ def scheme(
       made['b_q'] = jnp.zeros((dims.num_heads, dims.head_dim))
     return made
 
-  def prepare(params, x, pos, last):
+  def prepare(params, x, pos, last, starts):
     table, made = params['table'], {}
     if normalized:
       table = layer_norm(table, params['scale'], params['offset'], epsilon=1e-7)
@@ -267,14 +258,14 @@ def scheme(
       logits = logits + scale * position_to_content(k, params['queries'], rows)
     return logits
 
+  p2c_rows = reverse if p2c_reversed else rows_of
   return Scheme(
     init_model=init_model,
     init=init,
     prepare=prepare,
     query=query,
     logits=logits,
-    tiled=_tiled(rows_of if c2p else None, (reverse if p2c_reversed else rows_of) if p2c else None),
-    axes=1,
+    traits=Traits(tiled=_tiled(rows_of if c2p else None, p2c_rows if p2c else None)),
   )
 
 

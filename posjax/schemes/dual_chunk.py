@@ -20,9 +20,9 @@ replaces. ids must be integers.
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, Num
 
-from posjax.arguments import checked
+from posjax.arguments import Positive, Size, checked
 from posjax.math.angles import angles, frequencies
-from posjax.math.checks import check_integer_ids, check_positive
+from posjax.math.checks import check_integer_ids
 from posjax.math.differences import difference
 from posjax.math.heads import product
 from posjax.math.rotation import rotary_width, rotate
@@ -30,15 +30,7 @@ from posjax.scheme import Scheme
 
 SHIFT_INVARIANT = False
 EXAMPLE = 'dual_chunk(chunk_size=3, length=5)'
-BIBTEX = r"""
-@article{an2024training,
-  title={Training-Free Long-Context Scaling of Large Language Models},
-  author={An, Chenxin and Huang, Fei and Zhang, Jun and Gong, Shansan and Qiu, Xipeng and Zhou,
-    Chang and Kong, Lingpeng},
-  journal={arXiv preprint arXiv:2402.17463},
-  year={2024},
-}
-"""
+PAPERS = ('an2024training',)
 
 
 def query_ids(
@@ -115,7 +107,7 @@ def rotated_logits(
 
 @checked
 def scheme(
-  chunk_size: int, length: int, base: float = 10000.0, interleaved: bool = False
+  chunk_size: Size, length: int, base: Positive = 10000.0, interleaved: bool = False
 ) -> Scheme:
   """Rotary positions by chunks.
 
@@ -134,16 +126,13 @@ def scheme(
     >>> places(scheme(chunk_size=3072, length=4096))
     ('logits',)
   """
-  if chunk_size < 1:
-    raise ValueError(f'A chunk must hold at least 1 token, but got {chunk_size}.')
   if not chunk_size < length:
     raise ValueError(
       f'The trained length must be above the chunk_size {chunk_size}, the rest being the local '
       f'window, but got {length}.'
     )
-  check_positive('Dual chunk attention', base=base)
 
   def replaced(params, logits, q, k, q_at, k_at):
     return rotated_logits(q, k, q_at, k_at, chunk_size, length, base, interleaved)
 
-  return Scheme(logits=replaced, axes=1)
+  return Scheme(logits=replaced)

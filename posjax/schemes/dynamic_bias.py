@@ -22,21 +22,13 @@ from typing import Any
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Num
 
-from posjax.arguments import checked
+from posjax.arguments import Size, checked
 from posjax.math.network import initial, network
-from posjax.scheme import Scheme
+from posjax.scheme import Scheme, Traits
 
 SHIFT_INVARIANT = True
 EXAMPLE = 'dynamic_bias(width=4, log_distance=True, norm=True)'
-BIBTEX = r"""
-@article{wang2022crossformer,
-  title={{CrossFormer}: A Versatile Vision Transformer Hinging on Cross-scale Attention},
-  author={Wang, Wenxiao and Yao, Lu and Chen, Long and Lin, Binbin and Cai, Deng and He, Xiaofei
-    and Liu, Wei},
-  journal={arXiv preprint arXiv:2108.00154},
-  year={2022},
-}
-"""
+PAPERS = ('wang2022crossformer',)
 
 
 def bias(
@@ -66,11 +58,11 @@ def bias(
 
 @checked
 def scheme(
-  width: int,
-  num_layers: int = 2,
+  width: Size,
+  num_layers: Size = 2,
   log_distance: bool = False,
   norm: bool = False,
-  axes: int = 1,
+  axes: Size = 1,
 ) -> Scheme:
   """Biases of a network of the distance.
 
@@ -90,9 +82,6 @@ def scheme(
     >>> places(scheme(width=16, norm=True))
     ('bias',)
   """
-  for name, value in (('width', width), ('num_layers', num_layers), ('axes', axes)):
-    if value < 1:
-      raise ValueError(f'The {name} of a dynamic position bias must be positive, but got {value}.')
 
   def init(key, dims):
     params = initial(key, (axes, *(width,) * num_layers, dims.num_heads))
@@ -104,4 +93,4 @@ def scheme(
     distance = distance if axes > 1 else distance[..., None]
     return bias(params, distance, log_distance)
 
-  return Scheme(init=init, bias=biases, axes=axes)
+  return Scheme(init=init, bias=biases, traits=Traits(axes))

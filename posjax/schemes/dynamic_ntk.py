@@ -14,22 +14,14 @@ will see, once, and every key, cached or not, is rotated with the same frequenci
 import numpy as np
 from jaxtyping import Float
 
-from posjax.arguments import checked
-from posjax.math.checks import check_positive
+from posjax.arguments import Fraction, Positive, Size, checked
 from posjax.math.extension import ntk_frequencies
 from posjax.math.rotation import rotary_scheme
 from posjax.scheme import Scheme
 
 SHIFT_INVARIANT = True
 EXAMPLE = 'dynamic_ntk(length=8192, original_length=2048)'
-BIBTEX = r"""
-@article{peng2023yarn,
-  title={{YaRN}: Efficient Context Window Extension of Large Language Models},
-  author={Peng, Bowen and Quesnelle, Jeffrey and Fan, Honglu and Shippole, Enrico},
-  journal={arXiv preprint arXiv:2309.00071},
-  year={2023},
-}
-"""
+PAPERS = ('peng2023yarn',)
 
 
 def growth(length: int, original_length: int, factor: float = 1.0) -> float:
@@ -40,14 +32,10 @@ def growth(length: int, original_length: int, factor: float = 1.0) -> float:
     original_length: the length in training, in tokens; positive.
     factor: f in s = 1 + f (length / original_length - 1); positive.
 
-  Raises:
-    ValueError: if an argument is not positive.
-
   Example:
     >>> growth(4096, 2048, factor=2.0)
     3.0
   """
-  check_positive('Dynamic NTK', length=length, original_length=original_length, factor=factor)
   return 1 + factor * max(length / original_length - 1, 0.0)
 
 
@@ -75,11 +63,11 @@ def frequencies(
 
 @checked
 def scheme(
-  length: int,
-  original_length: int,
-  factor: float = 1.0,
-  base: float = 10000.0,
-  fraction: float = 1.0,
+  length: Size,
+  original_length: Size,
+  factor: Positive = 1.0,
+  base: Positive = 10000.0,
+  fraction: Fraction = 1.0,
   interleaved: bool = False,
   values: bool = False,
 ) -> Scheme:

@@ -18,9 +18,8 @@ position half of the logits alone, and every layer sees the same p.
 
 import jax.numpy as jnp
 
-from posjax.arguments import checked
+from posjax.arguments import Size, checked
 from posjax.math.tables import (
-  check_max_length,
   normal_projections,
   normal_table,
   position_heads,
@@ -28,18 +27,11 @@ from posjax.math.tables import (
 from posjax.scheme import Scheme
 
 SHIFT_INVARIANT = False
-BIBTEX = r"""
-@article{kitaev2018constituency,
-  title={Constituency Parsing with a Self-Attentive Encoder},
-  author={Kitaev, Nikita and Klein, Dan},
-  journal={arXiv preprint arXiv:1805.01052},
-  year={2018},
-}
-"""
+PAPERS = ('kitaev2018constituency',)
 
 
 @checked
-def scheme(max_length: int = 512, content: bool = True, position: bool = True) -> Scheme:
+def scheme(max_length: Size = 512, content: bool = True, position: bool = True) -> Scheme:
   """A position half for every query and key.
 
   The parameters are the same whichever halves are used, so that a half can be left out of a model
@@ -60,7 +52,6 @@ def scheme(max_length: int = 512, content: bool = True, position: bool = True) -
     >>> places(scheme(max_length=1024))
     ('query', 'key')
   """
-  check_max_length(max_length)
   if not (content or position):
     raise ValueError(
       'Attention needs content or position, but got False for both content and position.'
@@ -82,4 +73,4 @@ def scheme(max_length: int = 512, content: bool = True, position: bool = True) -
   def key(params, x, at):
     return halves(params, 'key', x, at)
 
-  return Scheme(init_model=init_model, init=normal_projections, query=query, key=key, axes=1)
+  return Scheme(init_model=init_model, init=normal_projections, query=query, key=key)

@@ -23,24 +23,16 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Num
 
-from posjax.arguments import checked
+from posjax.arguments import Positive, Size, checked
 from posjax.math.differences import difference
+from posjax.math.heads import at_least_float32
 from posjax.math.network import initial, network
 from posjax.math.pieces import relu_network
-from posjax.scheme import Scheme, Tiled
+from posjax.scheme import Scheme, Tiled, Traits
 
 SHIFT_INVARIANT = False
 EXAMPLE = 'fire(threshold=4.0, width=8)'
-BIBTEX = r"""
-@article{li2024functional,
-  title={Functional Interpolation for Relative Positions Improves Long Context Transformers},
-  author={Li, Shanda and You, Chong and Guruganesh, Guru and Ainslie, Joshua and Onta{\~n}{\'o}n,
-    Santiago and Zaheer, Manzil and Sanghai, Sumit and Yang, Yiming and Kumar, Sanjiv and
-    Bhojanapalli, Srinadh},
-  journal={arXiv preprint arXiv:2310.04418},
-  year={2024},
-}
-"""
+PAPERS = ('li2024functional',)
 
 _LEAST = 1e-6  # added to the denominator, as in the published code
 
@@ -69,7 +61,7 @@ def normalised(
            [1. , 0. , 1. ],
            [1. , 0.7, 0. ]], dtype=float32)
   """
-  wide = jnp.result_type(c, threshold, jnp.float32)
+  wide = at_least_float32(c, threshold)
   c, threshold = abs(c.astype(wide)), abs(threshold.astype(wide))
   distance = difference(jnp.expand_dims(q_pos, -1), jnp.expand_dims(k_pos, -2))
   reach = jnp.maximum(threshold, q_pos.astype(wide))
@@ -79,7 +71,11 @@ def normalised(
 
 @checked
 def scheme(
-  threshold: float, width: int = 32, num_layers: int = 2, c: float = 0.1, shared: bool = False
+  threshold: Positive,
+  width: Size = 32,
+  num_layers: Size = 2,
+  c: Positive = 0.1,
+  shared: bool = False,
 ) -> Scheme:
   """Biases of a network of the normalised distance.
 
@@ -99,10 +95,6 @@ def scheme(
     >>> places(scheme(threshold=512.0))
     ('logits',)
   """
-  numbers = {'threshold': threshold, 'width': width, 'num_layers': num_layers, 'c': c}
-  for name, value in numbers.items():
-    if not value > 0:
-      raise ValueError(f"FIRE's {name} must be positive, but got {value}.")
 
   def init(key, dims):
     weights = initial(key, (1, *(width,) * num_layers, dims.num_heads))
@@ -118,5 +110,5 @@ def scheme(
     return logits
 
   logits = adding(lambda params, x: network(params, x[None], jax.nn.relu))
-  made = Scheme(logits=logits, tiled=Tiled(logits=adding(relu_network)), axes=1)
+  made = Scheme(logits=logits, traits=Traits(tiled=Tiled(logits=adding(relu_network))))
   return made._replace(init_model=init) if shared else made._replace(init=init)

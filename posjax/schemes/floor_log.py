@@ -15,21 +15,14 @@ the chain changed (`randomized`) are taken as they are, although they no longer 
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Num
 
-from posjax.arguments import checked
-from posjax.math.checks import check_ids, check_positive
+from posjax.arguments import NonNegative, Size, Whole, checked
+from posjax.math.checks import check_ids
 from posjax.math.heads import multiplied
 from posjax.scheme import Scheme
 
 SHIFT_INVARIANT = False
 EXAMPLE = 'floor_log(floor=4)'
-BIBTEX = r"""
-@misc{meta2025llama,
-  title={The {Llama} 4 herd: The beginning of a new era of natively multimodal {AI} innovation},
-  author={{Meta}},
-  howpublished={\url{https://ai.meta.com/blog/llama-4-multimodal-intelligence/}},
-  year={2025},
-}
-"""
+PAPERS = ('meta2025llama',)
 
 
 def temperature(
@@ -54,14 +47,15 @@ def temperature(
   if jnp.issubdtype(pos.dtype, jnp.integer):
     pos = jnp.maximum(pos.astype(jnp.result_type(pos, jnp.int32)), 0)
     # The sum pos + offset could exceed the integers.
-    steps = (pos // floor + (pos % floor >= floor - offset)).astype(jnp.float32)
+    one_more = (pos % floor >= floor - offset).astype(pos.dtype)
+    steps = (pos // floor + one_more).astype(jnp.float32)
   else:
     steps = jnp.floor((jnp.maximum(pos, 0) + offset) / floor)
   return 1 + scale * jnp.log1p(steps)
 
 
 @checked
-def scheme(floor: int, scale: float = 0.1, offset: int = 1) -> Scheme:
+def scheme(floor: Size, scale: NonNegative = 0.1, offset: Whole = 1) -> Scheme:
   """Queries that grow in steps.
 
   Args:
@@ -77,13 +71,10 @@ def scheme(floor: int, scale: float = 0.1, offset: int = 1) -> Scheme:
     >>> places(scheme(floor=8192))
     ('query',)
   """
-  check_positive('Floor-log', floor=floor)
-  if scale < 0:
-    raise ValueError(f"Floor-log's scale must not be negative, but got {scale}.")
   if not 0 <= offset <= floor:
     raise ValueError(f"Floor-log's offset must be in [0, {floor}], its floor, but got {offset}.")
 
   def query(params, x, at):
     return multiplied(x, temperature(at, floor, scale, offset)[..., None, None])
 
-  return Scheme(query=query, axes=1)
+  return Scheme(query=query)

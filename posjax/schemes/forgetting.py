@@ -21,17 +21,11 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Inexact
 
 from posjax.arguments import checked
-from posjax.scheme import Scheme
+from posjax.math.heads import at_least_float32
+from posjax.scheme import Scheme, Traits
 
 SHIFT_INVARIANT = True
-BIBTEX = r"""
-@article{lin2025forgetting,
-  title={Forgetting Transformer: Softmax Attention with a Forget Gate},
-  author={Lin, Zhixuan and Nikishin, Evgenii and He, Xu Owen and Courville, Aaron},
-  journal={arXiv preprint arXiv:2503.02130},
-  year={2025},
-}
-"""
+PAPERS = ('lin2025forgetting',)
 
 # A sum to twice the digits of float32: (high, low), whose exact sum is the number.
 Total = tuple[Float[Array, '...'], Float[Array, '...']]
@@ -51,7 +45,7 @@ def log_gates(
     >>> log_gates(jnp.zeros((2, 1)), jnp.zeros(1), jnp.ones((1, 3, 2))).round(4)[0, :, 0]
     Array([-0.6931, -0.6931, -0.6931], dtype=float32)
   """
-  x = x.real.astype(jnp.result_type(x.real, kernel, jnp.float32))
+  x = x.real.astype(at_least_float32(x.real, kernel))
   gates = jnp.einsum('...m,mh->...h', x, kernel, precision=jax.lax.Precision.HIGHEST)
   return jax.nn.log_sigmoid(gates + offset.reshape((1,) * (x.ndim - 1) + (-1,)))
 
@@ -136,10 +130,10 @@ def scheme() -> Scheme:
     kernel = 0.02 * jax.random.normal(key, (dims.width, dims.num_heads), jnp.float32)
     return {'kernel': kernel, 'offset': jnp.zeros(dims.num_heads)}
 
-  def prepare(params, x, pos, last):
+  def prepare(params, x, pos, last, starts):
     return params, cumulative(log_gates(params['kernel'], params['offset'], x), last)
 
   def logits(params, logits, q, k, q_at, k_at):
     return logits + differences(q_at, k_at)
 
-  return Scheme(init=init, prepare=prepare, logits=logits)
+  return Scheme(init=init, prepare=prepare, logits=logits, traits=Traits(axes=0))

@@ -19,25 +19,19 @@ Angles are exact at every int32 id, for constant and for trained frequencies.
 """
 
 import functools
+from typing import Annotated
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Num
 
-from posjax.arguments import checked
+from posjax.arguments import Positive, Range, Size, checked
 from posjax.math.angles import angles, learned_angles
-from posjax.scheme import Params, Scheme
+from posjax.scheme import Params, Scheme, Traits
 
 SHIFT_INVARIANT = False
-BIBTEX = r"""
-@article{li2021learnable,
-  title={Learnable {Fourier} Features for Multi-Dimensional Spatial Positional Encoding},
-  author={Li, Yang and Si, Si and Li, Gang and Hsieh, Cho-Jui and Bengio, Samy},
-  journal={arXiv preprint arXiv:2106.02795},
-  year={2021},
-}
-"""
+PAPERS = ('li2021learnable',)
 
 
 def constants(
@@ -140,12 +134,12 @@ def _row(vector: Float[Array, ' N'], like: Num[Array, '*shape']) -> Float[Array,
 
 @checked
 def scheme(
-  num_features: int = 32,
-  hidden: int = 16,
-  gamma: float = 1.0,
-  groups: int = 1,
-  axes: int = 1,
-  constant_seed: int | None = None,
+  num_features: Size = 32,
+  hidden: Size = 16,
+  gamma: Positive = 1.0,
+  groups: Size = 1,
+  axes: Size = 1,
+  constant_seed: Annotated[int, Range(0, below=2**32)] | None = None,
 ) -> Scheme:
   """Adds the code of each token's ids to its embedding.
 
@@ -167,16 +161,10 @@ def scheme(
     >>> places(scheme(axes=2, gamma=10.0))
     ('embed',)
   """
-  if num_features < 2 or num_features % 2:
+  if num_features % 2:
     raise ValueError(f'Features are pairs, so their number must be even, but got {num_features}.')
-  if hidden < 1:
-    raise ValueError(f'The hidden layer must have a positive width, but got {hidden}.')
-  if not gamma > 0:
-    raise ValueError(f'The gamma of Fourier features must be positive, but got {gamma}.')
-  if axes < 1 or groups < 1 or axes % groups:
+  if axes % groups:
     raise ValueError(f'The groups must divide the axes, but got {groups} groups of {axes} axes.')
-  if constant_seed is not None and not 0 <= constant_seed < 2**32:
-    raise ValueError(f'The constant_seed must be in 0 .. 2^32 - 1, but got {constant_seed}.')
   group_size = axes // groups
 
   def init_model(key, dims):
@@ -205,7 +193,7 @@ def scheme(
     code = network(params, features(angle)).reshape(*shape, x.shape[-1])
     return (x + jnp.broadcast_to(code, x.shape)).astype(x.dtype)
 
-  return Scheme(init_model=init_model, embed=embed, axes=axes)
+  return Scheme(init_model=init_model, embed=embed, traits=Traits(axes))
 
 
 def _share(width: int, groups: int) -> int:

@@ -19,22 +19,12 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Num
 
 from posjax.arguments import checked
+from posjax.math.heads import at_least_float32
 from posjax.math.priors import penalty, prior_scheme
 from posjax.scheme import Scheme
 
 SHIFT_INVARIANT = True
-BIBTEX = r"""
-@article{guo2019gaussian,
-  title={{Gaussian} {Transformer}: A Lightweight Approach for Natural Language Inference},
-  author={Guo, Maosheng and Zhang, Yu and Liu, Ting},
-  journal={Proceedings of the AAAI Conference on Artificial Intelligence},
-  volume={33},
-  number={01},
-  pages={6489--6496},
-  doi={10.1609/aaai.v33i01.33016489},
-  year={2019},
-}
-"""
+PAPERS = ('guo2019gaussian',)
 
 
 def bias(
@@ -55,7 +45,7 @@ def bias(
     Array([[-2. , -1.5, -0. , -6. ]], dtype=float32)
   """
   # The squares of int32 distances would wrap around from 46,341 on.
-  return penalty(w, b, jnp.square(distance.astype(jnp.promote_types(w.dtype, jnp.float32))))
+  return penalty(w, b, jnp.square(distance.astype(at_least_float32(w))))
 
 
 @checked

@@ -15,18 +15,11 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from posjax.arguments import checked
-from posjax.math.heads import product
-from posjax.scheme import Scheme
+from posjax.math.heads import at_least_float32, product
+from posjax.scheme import Scheme, Traits
 
 SHIFT_INVARIANT = True
-BIBTEX = r"""
-@article{luong2015effective,
-  title={Effective Approaches to Attention-based Neural Machine Translation},
-  author={Luong, Minh-Thang and Pham, Hieu and Manning, Christopher D.},
-  journal={arXiv preprint arXiv:1508.04025},
-  year={2015},
-}
-"""
+PAPERS = ('luong2015effective',)
 
 
 def transform(
@@ -41,7 +34,7 @@ def transform(
     >>> transform(jnp.array([[[1.0, 2.0], [3.0, 4.0]]]), jnp.array([[[[1.0, 0.0]]]]))
     Array([[[[1., 2.]]]], dtype=float32)
   """
-  return jnp.einsum('bthd,hde->bthe', q.astype(jnp.result_type(q, jnp.float32)), weights)
+  return jnp.einsum('bthd,hde->bthe', q.astype(at_least_float32(q)), weights)
 
 
 def similarity(
@@ -82,4 +75,4 @@ def scheme() -> Scheme:
   def query(params, x, at):
     return (transform(params['weights'], x) * x.shape[-1] ** 0.5).astype(x.dtype)
 
-  return Scheme(init=init, query=query)
+  return Scheme(init=init, query=query, traits=Traits(axes=0))

@@ -15,9 +15,9 @@ scale logits that a scheme replaces. ids must be integers.
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, Num
 
-from posjax.arguments import checked
+from posjax.arguments import Positive, Size, checked
 from posjax.math.angles import angles, frequencies
-from posjax.math.checks import check_integer_ids, check_positive
+from posjax.math.checks import check_integer_ids
 from posjax.math.differences import is_below
 from posjax.math.heads import product
 from posjax.math.rotation import rotary_width, rotate
@@ -25,15 +25,7 @@ from posjax.scheme import Scheme
 
 SHIFT_INVARIANT = False
 EXAMPLE = 'grouped(group=3, window=4)'
-BIBTEX = r"""
-@article{jin2024llm,
-  title={{LLM} Maybe {LongLM}: Self-Extend {LLM} Context Window Without Tuning},
-  author={Jin, Hongye and Han, Xiaotian and Yang, Jingfeng and Jiang, Zhimeng and Liu, Zirui and
-    Chang, Chia-Yuan and Chen, Huiyuan and Hu, Xia},
-  journal={arXiv preprint arXiv:2401.01325},
-  year={2024},
-}
-"""
+PAPERS = ('jin2024llm',)
 
 
 def grouped_ids(
@@ -101,7 +93,9 @@ def rotated_logits(
 
 
 @checked
-def scheme(group: int, window: int, base: float = 10000.0, interleaved: bool = False) -> Scheme:
+def scheme(
+  group: Size, window: Size, base: Positive = 10000.0, interleaved: bool = False
+) -> Scheme:
   """Grouped rotary positions.
 
   Args:
@@ -119,13 +113,8 @@ def scheme(group: int, window: int, base: float = 10000.0, interleaved: bool = F
     >>> places(scheme(group=8, window=1024))
     ('logits',)
   """
-  if group < 1:
-    raise ValueError(f"Self-Extend's group must be at least 1 token, but got {group}.")
-  if window < 1:
-    raise ValueError(f"Self-Extend's window must be at least 1 token, but got {window}.")
-  check_positive('Self-Extend', base=base)
 
   def replaced(params, logits, q, k, q_at, k_at):
     return rotated_logits(q, k, q_at, k_at, group, window, base, interleaved)
 
-  return Scheme(logits=replaced, axes=1)
+  return Scheme(logits=replaced)

@@ -12,19 +12,12 @@ instead, and is exact.
 
 from jaxtyping import Array, Float, Num
 
-from posjax.arguments import checked
+from posjax.arguments import Positive, checked
 from posjax.math.checks import float_ids
-from posjax.scheme import PRNGKey, Scheme
+from posjax.scheme import PRNGKey, Scheme, Traits
 
 SHIFT_INVARIANT = True
-BIBTEX = r"""
-@article{chen2023extending,
-  title={Extending Context Window of Large Language Models via Positional Interpolation},
-  author={Chen, Shouyuan and Wong, Sherman and Chen, Liangjian and Tian, Yuandong},
-  journal={arXiv preprint arXiv:2306.15595},
-  year={2023},
-}
-"""
+PAPERS = ('chen2023extending',)
 
 
 def interpolate(pos: Num[Array, '*shape'], factor: float) -> Float[Array, '*shape']:
@@ -49,7 +42,7 @@ def interpolate(pos: Num[Array, '*shape'], factor: float) -> Float[Array, '*shap
 
 
 @checked
-def scheme(factor: float = 2.0) -> Scheme:
+def scheme(factor: Positive = 2.0) -> Scheme:
   """Ids divided by the factor, in training and after it alike.
 
   Args:
@@ -64,10 +57,8 @@ def scheme(factor: float = 2.0) -> Scheme:
     >>> places(scheme(factor=4.0))
     ('ids',)
   """
-  if not factor > 0:
-    raise ValueError(f'The factor of interpolation must be positive, but got {factor}.')
 
   def ids(pos: Num[Array, '...'], key: PRNGKey | None) -> Float[Array, '...']:
     return interpolate(pos, factor)
 
-  return Scheme(ids=ids)
+  return Scheme(ids=ids, traits=Traits(axes=0))

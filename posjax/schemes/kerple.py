@@ -23,18 +23,12 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Num
 
 from posjax.arguments import checked
+from posjax.math.heads import at_least_float32
 from posjax.math.softplus import inverse_softplus
 from posjax.scheme import Scheme
 
 SHIFT_INVARIANT = True
-BIBTEX = r"""
-@article{chi2022kerple,
-  title={{KERPLE}: Kernelized Relative Positional Embedding for Length Extrapolation},
-  author={Chi, Ta-Chung and Fan, Ting-Han and Ramadge, Peter J. and Rudnicky, Alexander I.},
-  journal={arXiv preprint arXiv:2205.09921},
-  year={2022},
-}
-"""
+PAPERS = ('chi2022kerple',)
 
 _LEAST = 1e-2  # the least initial value, which is the bound of the authors' code
 
@@ -106,7 +100,7 @@ def power_bias(
 
 def _spread(one, other, distance):
   """Both parameters as [H, 1, ...] and |distance| as [1, ...], in float32 or wider."""
-  wide = jnp.result_type(one, other, jnp.float32)
+  wide = at_least_float32(one, other)
   by_head = (-1,) + (1,) * distance.ndim
   one, other = (x.astype(wide).reshape(by_head) for x in (one, other))
   return one, other, abs(distance.astype(wide))[None]
@@ -148,4 +142,4 @@ def scheme(power: bool = False) -> Scheme:
       return power_bias(factor, exponent(params['raw_exponent']), distance)
     return log_bias(factor, positive(params['raw_rate']), distance)
 
-  return Scheme(init=init, bias=bias, axes=1)
+  return Scheme(init=init, bias=bias)

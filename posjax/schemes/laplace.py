@@ -11,26 +11,15 @@ its form, with |d| in the place of d^2; we could not read which others the paper
 initial values and sharing are as in `gaussian`.
 """
 
-import jax.numpy as jnp
 from jaxtyping import Array, Float, Num
 
 from posjax.arguments import checked
+from posjax.math.heads import at_least_float32
 from posjax.math.priors import penalty, prior_scheme
 from posjax.scheme import Scheme
 
 SHIFT_INVARIANT = True
-BIBTEX = r"""
-@article{guo2019gaussian,
-  title={{Gaussian} {Transformer}: A Lightweight Approach for Natural Language Inference},
-  author={Guo, Maosheng and Zhang, Yu and Liu, Ting},
-  journal={Proceedings of the AAAI Conference on Artificial Intelligence},
-  volume={33},
-  number={01},
-  pages={6489--6496},
-  doi={10.1609/aaai.v33i01.33016489},
-  year={2019},
-}
-"""
+PAPERS = ('guo2019gaussian',)
 
 
 def bias(
@@ -47,10 +36,11 @@ def bias(
     [H, ...], float32 even if w is narrower.
 
   Example:
+    >>> import jax.numpy as jnp
     >>> bias(jnp.array([0.5]), jnp.array([-1.0]), jnp.array([0, 2, -4]))
     Array([[-1., -0., -1.]], dtype=float32)
   """
-  return penalty(w, b, abs(distance.astype(jnp.promote_types(w.dtype, jnp.float32))))
+  return penalty(w, b, abs(distance.astype(at_least_float32(w))))
 
 
 @checked

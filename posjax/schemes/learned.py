@@ -14,31 +14,16 @@ and its dropout belong to the model.
 import jax
 import jax.numpy as jnp
 
-from posjax.arguments import checked
-from posjax.math.tables import check_max_length, lookup
+from posjax.arguments import NonNegative, Size, checked
+from posjax.math.tables import lookup
 from posjax.scheme import Scheme
 
 SHIFT_INVARIANT = False
-BIBTEX = r"""
-@article{gehring2017convolutional,
-  title={Convolutional Sequence to Sequence Learning},
-  author={Gehring, Jonas and Auli, Michael and Grangier, David and Yarats, Denis and Dauphin, Yann
-    N.},
-  journal={arXiv preprint arXiv:1705.03122},
-  year={2017},
-}
-
-@article{devlin2019bert,
-  title={{BERT}: Pre-training of Deep Bidirectional Transformers for Language Understanding},
-  author={Devlin, Jacob and Chang, Ming-Wei and Lee, Kenton and Toutanova, Kristina},
-  journal={arXiv preprint arXiv:1810.04805},
-  year={2019},
-}
-"""
+PAPERS = ('gehring2017convolutional', 'devlin2019bert')
 
 
 @checked
-def scheme(max_length: int = 512, stddev: float = 0.02) -> Scheme:
+def scheme(max_length: Size = 512, stddev: NonNegative = 0.02) -> Scheme:
   """A table of positions, which is a parameter of the model.
 
   Args:
@@ -55,9 +40,6 @@ def scheme(max_length: int = 512, stddev: float = 0.02) -> Scheme:
     >>> places(scheme(max_length=1024))
     ('embed',)
   """
-  check_max_length(max_length)
-  if not stddev >= 0:
-    raise ValueError(f'The standard deviation must not be negative, but got {stddev}.')
 
   def init_model(key, dims):
     normal = jax.random.truncated_normal(key, -2, 2, (max_length, dims.width), jnp.float32)
@@ -66,4 +48,4 @@ def scheme(max_length: int = 512, stddev: float = 0.02) -> Scheme:
   def embed(params, x, tokens, pos):
     return (x + jnp.broadcast_to(lookup(params['table'], pos), x.shape)).astype(x.dtype)
 
-  return Scheme(init_model=init_model, embed=embed, axes=1)
+  return Scheme(init_model=init_model, embed=embed)

@@ -13,22 +13,14 @@ the mixture of YaRN's paper, with other numbers, and the logits do not grow.
 import numpy as np
 from jaxtyping import Float
 
-from posjax.arguments import checked
+from posjax.arguments import Fraction, NonNegative, Positive, Size, checked
 from posjax.math import angles
-from posjax.math.checks import check_positive
 from posjax.math.extension import mixed_frequencies, share_by_turns
 from posjax.math.rotation import rotary_scheme
 from posjax.scheme import Scheme
 
 SHIFT_INVARIANT = True
-BIBTEX = r"""
-@article{grattafiori2024llama,
-  title={The {Llama} 3 Herd of Models},
-  author={Grattafiori, Aaron and Dubey, Abhimanyu and Jauhri, Abhinav and others},
-  journal={arXiv preprint arXiv:2407.21783},
-  year={2024},
-}
-"""
+PAPERS = ('grattafiori2024llama',)
 
 
 def frequencies(
@@ -59,7 +51,6 @@ def frequencies(
     >>> frequencies(6, base=1e6)
     array([1.00e+00, 1.00e-02, 1.25e-05])
   """
-  check_positive('Llama 3.1', factor=factor, original_length=original_length)
   if not high_frequency_factor > low_frequency_factor >= 0:
     raise ValueError(
       "Llama 3.1's high_frequency_factor must be above the low one, and that not negative, but "
@@ -72,12 +63,12 @@ def frequencies(
 
 @checked
 def scheme(
-  factor: float = 8.0,
-  original_length: int = 8192,
-  base: float = 500000.0,
-  low_frequency_factor: float = 1.0,
+  factor: Positive = 8.0,
+  original_length: Size = 8192,
+  base: Positive = 500000.0,
+  low_frequency_factor: NonNegative = 1.0,
   high_frequency_factor: float = 4.0,
-  fraction: float = 1.0,
+  fraction: Fraction = 1.0,
   interleaved: bool = False,
   values: bool = False,
 ) -> Scheme:

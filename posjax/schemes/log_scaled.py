@@ -17,29 +17,14 @@ import math
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Num
 
-from posjax.arguments import checked
+from posjax.arguments import AtLeastTwo, checked
 from posjax.math.checks import float_ids
 from posjax.math.heads import multiplied
 from posjax.scheme import Scheme
 
 SHIFT_INVARIANT = False
 EXAMPLE = 'log_scaled(length=4)'
-BIBTEX = r"""
-@misc{su2021entropy,
-  title={从熵不变性看{Attention}的{Scale}操作},
-  author={Su, Jianlin},
-  howpublished={\url{https://kexue.fm/archives/8823}},
-  note={In Chinese, on the scale of attention whose entropy does not change},
-  year={2021},
-}
-
-@article{bai2023qwen,
-  title={{Qwen} Technical Report},
-  author={Bai, Jinze and Bai, Shuai and Chu, Yunfei and others},
-  journal={arXiv preprint arXiv:2309.16609},
-  year={2023},
-}
-"""
+PAPERS = ('su2021entropy', 'bai2023qwen')
 
 
 def temperature(pos: Num[Array, '*B T'], length: int) -> Float[Array, '*B T']:
@@ -63,7 +48,7 @@ def temperature(pos: Num[Array, '*B T'], length: int) -> Float[Array, '*B T']:
 
 
 @checked
-def scheme(length: int) -> Scheme:
+def scheme(length: AtLeastTwo) -> Scheme:
   """Queries that grow beyond a length.
 
   Args:
@@ -77,10 +62,8 @@ def scheme(length: int) -> Scheme:
     >>> places(scheme(length=2048))
     ('query',)
   """
-  if length < 2:
-    raise ValueError(f"Log-scaled's length must be at least 2, but got {length}.")
 
   def query(params, x, at):
     return multiplied(x, temperature(at, length)[..., None, None])
 
-  return Scheme(query=query, axes=1)
+  return Scheme(query=query)

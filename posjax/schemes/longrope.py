@@ -19,9 +19,8 @@ from collections.abc import Sequence
 import numpy as np
 from jaxtyping import Float
 
-from posjax.arguments import checked
+from posjax.arguments import AtLeastTwo, Fraction, Positive, Size, checked
 from posjax.math import angles
-from posjax.math.checks import check_positive
 from posjax.math.rotation import rotary_scheme
 from posjax.scheme import Scheme
 
@@ -30,15 +29,7 @@ EXAMPLE = (
   'longrope(length=64, original_length=16, '
   'short_factor=(1.0, 1.1, 1.2, 1.5), long_factor=(1.0, 1.5, 3.0, 4.0))'
 )
-BIBTEX = r"""
-@article{ding2024longrope,
-  title={{LongRoPE}: Extending {LLM} Context Window Beyond 2 Million Tokens},
-  author={Ding, Yiran and Zhang, Li Lyna and Zhang, Chengruidong and Xu, Yuanyuan and Shang, Ning
-    and Xu, Jiahang and Yang, Fan and Yang, Mao},
-  journal={arXiv preprint arXiv:2402.13753},
-  year={2024},
-}
-"""
+PAPERS = ('ding2024longrope',)
 
 
 def frequencies(
@@ -85,14 +76,14 @@ def magnitude(extension: float, original_length: int) -> float:
 
 @checked
 def scheme(
-  length: int,
-  original_length: int,
+  length: Size,
+  original_length: AtLeastTwo,
   short_factor: Sequence[float],
   long_factor: Sequence[float],
-  extension: float | None = None,
-  attention_factor: float | None = None,
-  base: float = 10000.0,
-  fraction: float = 1.0,
+  extension: Positive | None = None,
+  attention_factor: Positive | None = None,
+  base: Positive = 10000.0,
+  fraction: Fraction = 1.0,
   interleaved: bool = False,
   values: bool = False,
 ) -> Scheme:
@@ -116,11 +107,6 @@ def scheme(
     >>> places(scheme(8192, 4096, short_factor=(1.0, 1.0), long_factor=(1.0, 2.0)))
     ('query', 'key')
   """
-  check_positive('LongRoPE', length=length)
-  if not original_length > 1:
-    raise ValueError(f"LongRoPE's original_length must be above 1, but got {original_length}.")
-  if extension is not None:
-    check_positive('LongRoPE', extension=extension)
   for factors in (short_factor, long_factor):
     frequencies(
       2 * len(short_factor), factors, base

@@ -19,26 +19,15 @@ from collections.abc import Sequence
 import numpy as np
 from jaxtyping import Array, Float, Int, Num
 
-from posjax.arguments import checked
+from posjax.arguments import Positive, checked
 from posjax.math.angles import assigned_angles, frequencies
-from posjax.math.checks import check_positive
 from posjax.math.heads import multiplied
 from posjax.math.rotation import rotate, with_values
-from posjax.scheme import Scheme
+from posjax.scheme import Scheme, Traits
 
 SHIFT_INVARIANT = True
 EXAMPLE = 'mrope(sections=(1, 2, 1))'
-BIBTEX = r"""
-@article{wang2024qwen2vl,
-  title={{Qwen2-VL}: Enhancing Vision-Language Model's Perception of the World at Any Resolution},
-  author={Wang, Peng and Bai, Shuai and Tan, Sinan and Wang, Shijie and Fan, Zhihao and Bai, Jinze
-    and Chen, Keqin and Liu, Xuejing and Wang, Jialin and Ge, Wenbin and Fan, Yang and Dang, Kai
-    and Du, Mengfei and Ren, Xuancheng and Men, Rui and Liu, Dayiheng and Zhou, Chang and Zhou,
-    Jingren and Lin, Junyang},
-  journal={arXiv preprint arXiv:2409.12191},
-  year={2024},
-}
-"""
+PAPERS = ('wang2024qwen2vl',)
 
 
 def axis(
@@ -74,10 +63,10 @@ def axis(
 @checked
 def scheme(
   sections: tuple[int, ...] | list[int],
-  base: float = 10000.0,
+  base: Positive = 10000.0,
   interleaved_sections: bool = False,
   scaled: Sequence[float] | None = None,
-  attention_factor: float = 1.0,
+  attention_factor: Positive = 1.0,
   values: bool = False,
 ) -> Scheme:
   """Multimodal rotary positions.
@@ -96,10 +85,9 @@ def scheme(
 
   Example:
     >>> from posjax.scheme import places
-    >>> places(scheme((16, 24, 24))), scheme((16, 24, 24)).axes
+    >>> places(scheme((16, 24, 24))), scheme((16, 24, 24)).traits.axes
     (('query', 'key'), 3)
   """
-  check_positive('M-RoPE', base=base, attention_factor=attention_factor)
   taken_by = axis(sections, interleaved_sections)
   width = 2 * len(taken_by)
   by_pair = frequencies(width, base) if scaled is None else np.asarray(scaled, np.float64)
@@ -121,5 +109,5 @@ def scheme(
     turned = rotate(x, angle_of(x.shape[-1], at))
     return turned if attention_factor == 1 else multiplied(turned, attention_factor)
 
-  both = Scheme(query=rotated, key=rotated, axes=len(sections))
+  both = Scheme(query=rotated, key=rotated, traits=Traits(len(sections)))
   return with_values(both, angle_of) if values else both

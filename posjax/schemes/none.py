@@ -8,26 +8,10 @@ https://arxiv.org/abs/2305.19466, theorems 1 and 2.
 """
 
 from posjax.arguments import checked
-from posjax.scheme import Scheme
+from posjax.scheme import Scheme, Traits
 
 SHIFT_INVARIANT = True
-BIBTEX = r"""
-@article{haviv2022transformer,
-  title={Transformer Language Models without Positional Encodings Still Learn Positional
-    Information},
-  author={Haviv, Adi and Ram, Ori and Press, Ofir and Izsak, Peter and Levy, Omer},
-  journal={arXiv preprint arXiv:2203.16634},
-  year={2022},
-}
-
-@article{kazemnejad2023impact,
-  title={The Impact of Positional Encoding on Length Generalization in Transformers},
-  author={Kazemnejad, Amirhossein and Padhi, Inkit and Natesan Ramamurthy, Karthikeyan and Das,
-    Payel and Reddy, Siva},
-  journal={arXiv preprint arXiv:2305.19466},
-  year={2023},
-}
-"""
+PAPERS = ('haviv2022transformer', 'kazemnejad2023impact')
 
 
 @checked
@@ -39,4 +23,4 @@ def scheme() -> Scheme:
     >>> places(scheme())
     ()
   """
-  return Scheme()
+  return Scheme(traits=Traits(axes=0))

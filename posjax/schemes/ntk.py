@@ -10,20 +10,13 @@ down as a number, as in Code Llama (1e6, https://arxiv.org/abs/2308.12950), is `
 is why the paper advises a factor above the ratio of the lengths.
 """
 
-from posjax.arguments import checked
+from posjax.arguments import Fraction, Positive, checked
 from posjax.math.extension import ntk_frequencies as frequencies
 from posjax.math.rotation import rotary_scheme
 from posjax.scheme import Scheme
 
 SHIFT_INVARIANT = True
-BIBTEX = r"""
-@article{peng2023yarn,
-  title={{YaRN}: Efficient Context Window Extension of Large Language Models},
-  author={Peng, Bowen and Quesnelle, Jeffrey and Fan, Honglu and Shippole, Enrico},
-  journal={arXiv preprint arXiv:2309.00071},
-  year={2023},
-}
-"""
+PAPERS = ('peng2023yarn',)
 
 
 def rescaled_base(width: int, base: float = 10000.0, factor: float = 1.0) -> float:
@@ -48,9 +41,9 @@ def rescaled_base(width: int, base: float = 10000.0, factor: float = 1.0) -> flo
 
 @checked
 def scheme(
-  factor: float = 4.0,
-  base: float = 10000.0,
-  fraction: float = 1.0,
+  factor: Positive = 4.0,
+  base: Positive = 10000.0,
+  fraction: Fraction = 1.0,
   interleaved: bool = False,
   values: bool = False,
 ) -> Scheme:

@@ -10,25 +10,18 @@ all frequencies from 1 down to 1/base over them, so that slow ones remain. Here 
 dropped, and pairs are those of the full width (k with k + D/2 in the split layout).
 """
 
+from typing import Annotated
+
 import numpy as np
 from jaxtyping import Float
 
-from posjax.arguments import checked
+from posjax.arguments import Positive, Range, checked
 from posjax.math import angles
-from posjax.math.checks import check_positive
 from posjax.math.rotation import rotary_scheme
 from posjax.scheme import Scheme
 
 SHIFT_INVARIANT = True
-BIBTEX = r"""
-@article{barbero2024round,
-  title={Round and Round We Go! What makes Rotary Positional Encodings useful?},
-  author={Barbero, Federico and Vitvitskyi, Alex and Perivolaropoulos, Christos and Pascanu,
-    Razvan and Veli{\v{c}}kovi{\'c}, Petar},
-  journal={arXiv preprint arXiv:2410.06205},
-  year={2024},
-}
-"""
+PAPERS = ('barbero2024round',)
 
 
 def frequencies(
@@ -45,25 +38,19 @@ def frequencies(
   Returns:
     float64 [width // 2], radians per token.
 
-  Raises:
-    ValueError: if an argument is out of range.
-
   Example:
     >>> frequencies(8, share=0.5)
     array([1. , 0.1, 0. , 0. ])
   """
-  if not 0 <= share <= 1:
-    raise ValueError(f"p-RoPE's share must be in [0, 1], but got {share}.")
-  check_positive('p-RoPE', factor=factor)
   turns = np.arange(width // 2) < int(share * width / 2)
   return np.where(turns, angles.frequencies(width, base) / factor, 0.0)
 
 
 @checked
 def scheme(
-  share: float = 0.75,
-  base: float = 10000.0,
-  factor: float = 1.0,
+  share: Annotated[float, Range(0, 1)] = 0.75,
+  base: Positive = 10000.0,
+  factor: Positive = 1.0,
   interleaved: bool = False,
   values: bool = False,
 ) -> Scheme:

@@ -21,21 +21,13 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Num
 
-from posjax.arguments import checked
+from posjax.arguments import Positive, checked
 from posjax.math.angles import angles, frequencies
-from posjax.math.checks import check_positive
+from posjax.math.heads import at_least_float32
 from posjax.scheme import Scheme
 
 SHIFT_INVARIANT = True
-BIBTEX = r"""
-@article{gopalakrishnan2025decoupling,
-  title={Decoupling the ``What'' and ``Where'' With Polar Coordinate Positional Embeddings},
-  author={Gopalakrishnan, Anand and Csord{\'a}s, R{\'o}bert and Schmidhuber, J{\"u}rgen and Mozer,
-    Michael C.},
-  journal={arXiv preprint arXiv:2509.10534},
-  year={2025},
-}
-"""
+PAPERS = ('gopalakrishnan2025decoupling',)
 
 
 def clipped(phase: Float[Array, '*shape']) -> Float[Array, '*shape']:
@@ -65,12 +57,12 @@ def polar(
     >>> polar(jnp.zeros((1, 1, 1)), jnp.full((1, 1, 1), np.pi / 3)).round(4)  # log 2 (1/2, ..)
     Array([[[0.3466, 0.6003]]], dtype=float32)
   """
-  size = jax.nn.softplus(x.astype(jnp.promote_types(x.dtype, jnp.float32)))
+  size = jax.nn.softplus(x.astype(at_least_float32(x)))
   return jnp.concatenate([size * jnp.cos(angle), size * jnp.sin(angle)], axis=-1).astype(x.dtype)
 
 
 @checked
-def scheme(base: float = 10000.0, uniform: bool = False) -> Scheme:
+def scheme(base: Positive = 10000.0, uniform: bool = False) -> Scheme:
   """Polar positions.
 
   Args:
@@ -85,7 +77,6 @@ def scheme(base: float = 10000.0, uniform: bool = False) -> Scheme:
     >>> places(scheme())
     ('query', 'key')
   """
-  check_positive('PoPE', base=base)
 
   def init(key, dims):
     shape = (dims.num_heads, dims.head_dim)
@@ -102,4 +93,4 @@ def scheme(base: float = 10000.0, uniform: bool = False) -> Scheme:
   def key(params, x: Float[Array, 'B S K D'], at: Num[Array, 'B S']):
     return polar(x, angle(x, at))
 
-  return Scheme(init=init, query=query, key=key, axes=1)
+  return Scheme(init=init, query=query, key=key)

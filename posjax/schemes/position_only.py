@@ -13,9 +13,8 @@ The parameters are those of the scheme `factored`, whose logits without content 
 by sqrt(2).
 """
 
-from posjax.arguments import checked
+from posjax.arguments import Size, checked
 from posjax.math.tables import (
-  check_max_length,
   normal_projections,
   normal_table,
   position_heads,
@@ -23,18 +22,11 @@ from posjax.math.tables import (
 from posjax.scheme import Scheme
 
 SHIFT_INVARIANT = False
-BIBTEX = r"""
-@article{kitaev2018constituency,
-  title={Constituency Parsing with a Self-Attentive Encoder},
-  author={Kitaev, Nikita and Klein, Dan},
-  journal={arXiv preprint arXiv:1805.01052},
-  year={2018},
-}
-"""
+PAPERS = ('kitaev2018constituency',)
 
 
 @checked
-def scheme(max_length: int = 512) -> Scheme:
+def scheme(max_length: Size = 512) -> Scheme:
   """Attention by position alone.
 
   Args:
@@ -48,7 +40,6 @@ def scheme(max_length: int = 512) -> Scheme:
     >>> places(scheme(max_length=1024))
     ('query', 'key')
   """
-  check_max_length(max_length)
 
   def init_model(key, dims):
     return normal_table(key, dims, max_length)
@@ -59,4 +50,4 @@ def scheme(max_length: int = 512) -> Scheme:
   def key(params, x, at):
     return position_heads(params['table'], params['key'], at).astype(x.dtype)
 
-  return Scheme(init_model=init_model, init=normal_projections, query=query, key=key, axes=1)
+  return Scheme(init_model=init_model, init=normal_projections, query=query, key=key)

@@ -15,20 +15,12 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Int, Integer, Num
 
-from posjax.arguments import checked
-from posjax.math.checks import check_axes, check_integer_ids
-from posjax.scheme import PRNGKey, Scheme
+from posjax.arguments import Size, checked
+from posjax.math.checks import check_integer_ids
+from posjax.scheme import PRNGKey, Scheme, Traits
 
 SHIFT_INVARIANT = True  # of the attention, which sees the ids that were drawn
-BIBTEX = r"""
-@article{ruoss2023randomized,
-  title={Randomized Positional Encodings Boost Length Generalization of Transformers},
-  author={Ruoss, Anian and Del{\'e}tang, Gr{\'e}goire and Genewein, Tim and Grau-Moya, Jordi and
-    Csord{\'a}s, R{\'o}bert and Bennani, Mehdi and Legg, Shane and Veness, Joel},
-  journal={arXiv preprint arXiv:2305.16843},
-  year={2023},
-}
-"""
+PAPERS = ('ruoss2023randomized',)
 
 
 def draw(key: PRNGKey, count: int | Int[Array, ''], max_length: int) -> Int[Array, ' N']:
@@ -80,7 +72,7 @@ def randomize(
 
 
 @checked
-def scheme(max_length: int = 2048, length: int | None = None, axes: int = 1) -> Scheme:
+def scheme(max_length: Size = 2048, length: int | None = None, axes: Size = 1) -> Scheme:
   """Random ids where there is a random key; the ids themselves where there is none.
 
   Ids that have no drawn position (negative ones, and those from `length` on) become -1, for which
@@ -104,14 +96,11 @@ def scheme(max_length: int = 2048, length: int | None = None, axes: int = 1) -> 
     >>> scheme(max_length=4).ids(jnp.arange(4), jax.random.key(0))
     Array([0, 1, 2, 3], dtype=int32)
   """
-  if max_length < 1:
-    raise ValueError(f'Positions must be drawn from at least one, but got max_length {max_length}.')
   if length is not None and not 1 <= length <= max_length:
     raise ValueError(
       f'The length must be in 1 .. max_length {max_length}, to draw distinct positions, but got '
       f'{length}.'
     )
-  check_axes('Randomized positions', axes)
   tail = (axes,) if axes > 1 else ()
 
   def ids(pos: Num[Array, '...'], key: PRNGKey | None) -> Int[Array, '...']:
@@ -136,4 +125,4 @@ def scheme(max_length: int = 2048, length: int | None = None, axes: int = 1) -> 
     drawn = jax.vmap(of_row)(rows, jax.random.split(key, len(rows))).reshape(streams.shape)
     return jnp.moveaxis(drawn, -1, -2) if tail else drawn
 
-  return Scheme(ids=ids, axes=axes)
+  return Scheme(ids=ids, traits=Traits(axes))

@@ -20,24 +20,15 @@ import numpy as np
 from jaxtyping import Array, Shaped
 
 # `rope.rotate` and `rope.angles` are public, too: notebooks draw rotations with them.
-from posjax.arguments import checked
+from posjax.arguments import Fraction, Positive, checked
 from posjax.math.angles import angles as angles
 from posjax.math.angles import frequencies
-from posjax.math.checks import check_positive
 from posjax.math.rotation import rotary_scheme, rotary_width
 from posjax.math.rotation import rotate as rotate
 from posjax.scheme import Scheme
 
 SHIFT_INVARIANT = True
-BIBTEX = r"""
-@article{su2021roformer,
-  title={{RoFormer}: Enhanced Transformer with Rotary Position Embedding},
-  author={Su, Jianlin and Lu, Yu and Pan, Shengfeng and Murtadha, Ahmed and Wen, Bo and Liu,
-    Yunfeng},
-  journal={arXiv preprint arXiv:2104.09864},
-  year={2021},
-}
-"""
+PAPERS = ('su2021roformer',)
 
 
 def to_interleaved(
@@ -76,9 +67,9 @@ def to_split(kernel: Shaped[Array, '*rest D'], fraction: float = 1.0) -> Shaped[
 
 @checked
 def scheme(
-  base: float = 10000.0,
-  factor: float = 1.0,
-  fraction: float = 1.0,
+  base: Positive = 10000.0,
+  factor: Positive = 1.0,
+  fraction: Fraction = 1.0,
   interleaved: bool = False,
   values: bool = False,
 ) -> Scheme:
@@ -97,6 +88,5 @@ def scheme(
     >>> places(scheme(base=5e5))
     ('query', 'key')
   """
-  check_positive('RoPE', base=base, factor=factor)
   slowed = lambda width: frequencies(width, base) / factor
   return rotary_scheme(slowed, fraction, interleaved, values=values)

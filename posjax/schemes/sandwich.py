@@ -20,20 +20,12 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Num
 
-from posjax.arguments import checked
+from posjax.arguments import Positive, checked
 from posjax.math.angles import angles, frequencies
-from posjax.math.checks import check_positive
-from posjax.scheme import Scheme
+from posjax.scheme import Scheme, Traits
 
 SHIFT_INVARIANT = True
-BIBTEX = r"""
-@article{chi2023dissecting,
-  title={Dissecting Transformer Length Extrapolation via the Lens of Receptive Field Analysis},
-  author={Chi, Ta-Chung and Fan, Ting-Han and Rudnicky, Alexander I. and Ramadge, Peter J.},
-  journal={arXiv preprint arXiv:2212.10356},
-  year={2023},
-}
-"""
+PAPERS = ('chi2023dissecting',)
 
 
 def ratios(num_heads: int) -> Float[np.ndarray, ' H']:
@@ -85,7 +77,7 @@ def bias(
 
 
 @checked
-def scheme(width: int = 128, base: float = 10000.0) -> Scheme:
+def scheme(width: int = 128, base: Positive = 10000.0) -> Scheme:
   """Biases from inner products of sinusoids.
 
   Args:
@@ -103,7 +95,6 @@ def scheme(width: int = 128, base: float = 10000.0) -> Scheme:
   """
   if width < 2 or width % 2:
     raise ValueError(f"Sandwich's width must be even and at least 2, but got {width}.")
-  check_positive('Sandwich', base=base)
 
   def init(key, dims):
     return {'ratios': jnp.asarray(ratios(dims.num_heads), jnp.float32)}
@@ -111,4 +102,4 @@ def scheme(width: int = 128, base: float = 10000.0) -> Scheme:
   def biases(params, distance):
     return bias(jax.lax.stop_gradient(params['ratios']), distance, width, base)
 
-  return Scheme(init=init, bias=biases, axes=1, fixed=('ratios',))
+  return Scheme(init=init, bias=biases, traits=Traits(fixed=('ratios',)))

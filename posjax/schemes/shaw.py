@@ -16,19 +16,12 @@ import functools
 import jax
 import jax.numpy as jnp
 
-from posjax.arguments import checked
+from posjax.arguments import Whole, checked
 from posjax.math.offsets import by_offset, by_rows, index, key_logits, value_sums, weighted_rows
-from posjax.scheme import Scheme, Tiled
+from posjax.scheme import Scheme, Tiled, Traits, Values
 
 SHIFT_INVARIANT = True
-BIBTEX = r"""
-@article{shaw2018self,
-  title={Self-Attention with Relative Position Representations},
-  author={Shaw, Peter and Uszkoreit, Jakob and Vaswani, Ashish},
-  journal={arXiv preprint arXiv:1803.02155},
-  year={2018},
-}
-"""
+PAPERS = ('shaw2018self',)
 
 
 def parameter_count(max_distance: int, head_dim: int) -> int:
@@ -43,7 +36,7 @@ def parameter_count(max_distance: int, head_dim: int) -> int:
 
 @checked
 def scheme(
-  max_distance: int = 16, keys: bool = True, values: bool = True, per_head: bool = False
+  max_distance: Whole = 16, keys: bool = True, values: bool = True, per_head: bool = False
 ) -> Scheme:
   """Relative position representations.
 
@@ -62,8 +55,6 @@ def scheme(
     >>> places(scheme())
     ('logits', 'values')
   """
-  if max_distance < 0:
-    raise ValueError(f"Shaw's max_distance must not be negative, but got {max_distance}.")
   if not (keys or values):
     raise ValueError('Shaw needs a table, but both keys and values are False.')
   tables = [name for name, wanted in (('keys', keys), ('values', values)) if wanted]
@@ -86,9 +77,8 @@ def scheme(
   return Scheme(
     init=init,
     logits=logits if keys else Scheme().logits,
-    values=mixed if values else None,
-    tiled=_tiled(rows, keys, values, per_head),
-    axes=1,
+    values=Values(add=mixed if values else None),
+    traits=Traits(tiled=_tiled(rows, keys, values, per_head)),
   )
 
 

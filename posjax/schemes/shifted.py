@@ -11,23 +11,17 @@ draws from 0 .. K, and so do we. The sum of an id and its offset must stay below
 int32 wraps around without an error.
 """
 
+from typing import Annotated
+
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Int, Num
 
-from posjax.arguments import checked
-from posjax.math.checks import check_axes
-from posjax.scheme import PRNGKey, Scheme
+from posjax.arguments import Range, Size, checked
+from posjax.scheme import PRNGKey, Scheme, Traits
 
 SHIFT_INVARIANT = True  # of the attention, which sees the ids that were shifted
-BIBTEX = r"""
-@article{kiyono2021shape,
-  title={{SHAPE}: Shifted Absolute Position Embedding for Transformers},
-  author={Kiyono, Shun and Kobayashi, Sosuke and Suzuki, Jun and Inui, Kentaro},
-  journal={arXiv preprint arXiv:2109.05644},
-  year={2021},
-}
-"""
+PAPERS = ('kiyono2021shape',)
 
 
 def offsets(key: PRNGKey, shape: tuple[int, ...], max_shift: int) -> Int[Array, '...']:
@@ -73,7 +67,7 @@ def shift(pos: Num[Array, '...'], key: PRNGKey, max_shift: int, axes: int = 1) -
 
 
 @checked
-def scheme(max_shift: int = 500, axes: int = 1) -> Scheme:
+def scheme(max_shift: Annotated[int, Range(0, below=2**31 - 1)] = 500, axes: Size = 1) -> Scheme:
   """Ids shifted at random where there is a random key; the ids themselves where there is none.
 
   A row is a row of the batch: packed documents in one row share its offset. A text that is computed
@@ -92,11 +86,8 @@ def scheme(max_shift: int = 500, axes: int = 1) -> Scheme:
     >>> scheme(max_shift=7).ids(jnp.arange(4), None)
     Array([0, 1, 2, 3], dtype=int32)
   """
-  if not 0 <= max_shift < 2**31 - 1:
-    raise ValueError(f'The max_shift must be in 0 .. 2^31 - 2, but got {max_shift}.')
-  check_axes('Shifted positions', axes)
 
   def ids(pos: Num[Array, '...'], key: PRNGKey | None) -> Num[Array, '...']:
     return pos if key is None else shift(pos, key, max_shift, axes)
 
-  return Scheme(ids=ids, axes=axes)
+  return Scheme(ids=ids, traits=Traits(axes))

@@ -18,22 +18,13 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Num
 
-from posjax.arguments import checked
+from posjax.arguments import Positive, Size, checked
 from posjax.math.angles import angles, frequencies
-from posjax.math.checks import check_axes, check_positive
 from posjax.math.sinusoids import encoding
-from posjax.scheme import Scheme
+from posjax.scheme import Scheme, Traits
 
 SHIFT_INVARIANT = False
-BIBTEX = r"""
-@article{vaswani2017attention,
-  title={Attention Is All You Need},
-  author={Vaswani, Ashish and Shazeer, Noam and Parmar, Niki and Uszkoreit, Jakob and Jones, Llion
-    and Gomez, Aidan N. and Kaiser, {\L}ukasz and Polosukhin, Illia},
-  journal={arXiv preprint arXiv:1706.03762},
-  year={2017},
-}
-"""
+PAPERS = ('vaswani2017attention',)
 
 
 def shift_matrix(
@@ -77,11 +68,11 @@ def wavelengths(width: int, base: float = 10000.0) -> Float[np.ndarray, ' half']
 
 @checked
 def scheme(
-  base: float = 10000.0,
+  base: Positive = 10000.0,
   interleaved: bool = True,
   cos_first: bool = False,
   endpoint: bool = False,
-  axes: int = 1,
+  axes: Size = 1,
 ) -> Scheme:
   """Adds the code of each token's ids to its embedding.
 
@@ -102,8 +93,6 @@ def scheme(
     >>> scheme().embed({}, x, None, jnp.zeros((1, 1), jnp.int32))
     Array([[[0., 1.]]], dtype=float32)
   """
-  check_positive('The sinusoid', base=base)
-  check_axes('Sinusoidal positions', axes)
 
   def embed(params, x, tokens, pos):
     width = x.shape[-1]
@@ -114,4 +103,4 @@ def scheme(
     code = code.reshape(*pos.shape[: pos.ndim - (axes > 1)], width)
     return (x + jnp.broadcast_to(code, x.shape)).astype(x.dtype)
 
-  return Scheme(embed=embed, axes=axes)
+  return Scheme(embed=embed, traits=Traits(axes))

@@ -18,20 +18,13 @@ import math
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Num
 
-from posjax.arguments import checked
+from posjax.arguments import AtLeastTwo, Size, checked
 from posjax.math.checks import float_ids
 from posjax.math.heads import multiplied
 from posjax.scheme import Scheme
 
 SHIFT_INVARIANT = False
-BIBTEX = r"""
-@article{nakanishi2025scalable,
-  title={Scalable-Softmax Is Superior for Attention},
-  author={Nakanishi, Ken M.},
-  journal={arXiv preprint arXiv:2501.19399},
-  year={2025},
-}
-"""
+PAPERS = ('nakanishi2025scalable',)
 
 
 def log_count(pos: Num[Array, '*B T']) -> Float[Array, '*B T']:
@@ -51,7 +44,7 @@ def log_count(pos: Num[Array, '*B T']) -> Float[Array, '*B T']:
 
 
 @checked
-def scheme(length: int = 1024, bias: bool = False, count: int | None = None) -> Scheme:
+def scheme(length: AtLeastTwo = 1024, bias: bool = False, count: Size | None = None) -> Scheme:
   """Queries that grow by a learned multiple of a logarithm.
 
   Args:
@@ -69,10 +62,6 @@ def scheme(length: int = 1024, bias: bool = False, count: int | None = None) -> 
     >>> places(scheme(length=2048))
     ('query',)
   """
-  if length < 2:
-    raise ValueError(f"SSMax's length must be at least 2, but got {length}.")
-  if count is not None and count < 1:
-    raise ValueError(f"SSMax's count must be at least 1, but got {count}.")
 
   def init(key, dims):
     scale = jnp.full((dims.num_heads,), 1 / math.log(length), jnp.float32)
@@ -84,4 +73,4 @@ def scheme(length: int = 1024, bias: bool = False, count: int | None = None) -> 
     factor = by_head('scale') * seen
     return multiplied(x, factor + by_head('bias') if bias else factor)
 
-  return Scheme(init=init, query=query, axes=1)
+  return Scheme(init=init, query=query)

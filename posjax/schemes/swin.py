@@ -13,21 +13,13 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Num
 
-from posjax.arguments import checked
+from posjax.arguments import Size, checked
 from posjax.math.tables import lookup
-from posjax.scheme import Scheme
+from posjax.scheme import Scheme, Traits
 
 SHIFT_INVARIANT = True
 EXAMPLE = 'swin(height=6, width=8)'
-BIBTEX = r"""
-@article{liu2021swin,
-  title={{Swin} {Transformer}: Hierarchical Vision Transformer using Shifted Windows},
-  author={Liu, Ze and Lin, Yutong and Cao, Yue and Hu, Han and Wei, Yixuan and Zhang, Zheng and
-    Lin, Stephen and Guo, Baining},
-  journal={arXiv preprint arXiv:2103.14030},
-  year={2021},
-}
-"""
+PAPERS = ('liu2021swin',)
 
 
 def bias(
@@ -52,7 +44,7 @@ def bias(
 
 
 @checked
-def scheme(height: int, width: int) -> Scheme:
+def scheme(height: Size, width: Size) -> Scheme:
   """A table of biases for windows of height x width tokens.
 
   Args:
@@ -67,8 +59,6 @@ def scheme(height: int, width: int) -> Scheme:
     >>> places(scheme(height=7, width=7))
     ('bias',)
   """
-  if height < 1 or width < 1:
-    raise ValueError(f"Swin's window must have a token, but got {height} x {width}.")
 
   def init(key, dims):
     shape = (2 * height - 1, 2 * width - 1, dims.num_heads)
@@ -77,4 +67,4 @@ def scheme(height: int, width: int) -> Scheme:
   def biases(params, distance):
     return bias(params['table'], distance)
 
-  return Scheme(init=init, bias=biases, axes=2)
+  return Scheme(init=init, bias=biases, traits=Traits(axes=2))

@@ -19,20 +19,13 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Num
 
-from posjax.arguments import checked
-from posjax.scheme import Scheme
+from posjax.arguments import AtLeastTwo, Size, checked
+from posjax.math.checks import float_ids
+from posjax.scheme import Scheme, Traits
 
 SHIFT_INVARIANT = True
 EXAMPLE = 'swin_continuous(height=6, width=8, hidden=2)'
-BIBTEX = r"""
-@article{liu2022swin,
-  title={{Swin} {Transformer} {V2}: Scaling Up Capacity and Resolution},
-  author={Liu, Ze and Hu, Han and Lin, Yutong and Yao, Zhuliang and Xie, Zhenda and Wei, Yixuan
-    and Ning, Jia and Cao, Yue and Zhang, Zheng and Dong, Li and Wei, Furu and Guo, Baining},
-  journal={arXiv preprint arXiv:2111.09883},
-  year={2022},
-}
-"""
+PAPERS = ('liu2022swin',)
 
 
 def coordinates(
@@ -50,7 +43,7 @@ def coordinates(
     Array([[ 0.   ,  1.057],
            [-0.367,  0.   ]], dtype=float32)
   """
-  d = distance.astype(jnp.promote_types(distance.dtype, jnp.float32))
+  d = float_ids(distance)
   scale = jnp.array([8 / (height - 1), 8 / (width - 1)], d.dtype)
   scaled = d * scale.reshape((1,) * (d.ndim - 1) + (2,))
   return jnp.sign(scaled) * jnp.log1p(abs(scaled)) / math.log(8)
@@ -75,7 +68,7 @@ def bias(
 
 
 @checked
-def scheme(height: int, width: int, hidden: int = 512) -> Scheme:
+def scheme(height: AtLeastTwo, width: AtLeastTwo, hidden: Size = 512) -> Scheme:
   """Biases of a network of log-spaced offsets.
 
   Args:
@@ -91,10 +84,6 @@ def scheme(height: int, width: int, hidden: int = 512) -> Scheme:
     >>> places(scheme(height=8, width=8))
     ('bias',)
   """
-  if height < 2 or width < 2:
-    raise ValueError(f'The window must have at least 2 x 2 tokens, but got {height} x {width}.')
-  if hidden < 1:
-    raise ValueError(f'The network needs at least one hidden unit, but got {hidden}.')
 
   def init(key, dims):
     shapes = ((2, hidden), (hidden, dims.num_heads))
@@ -106,4 +95,4 @@ def scheme(height: int, width: int, hidden: int = 512) -> Scheme:
     inputs = coordinates(distance, height, width)
     return bias(params['kernel'], params['offset'], params['out_kernel'], inputs)
 
-  return Scheme(init=init, bias=biases, axes=2)
+  return Scheme(init=init, bias=biases, traits=Traits(axes=2))

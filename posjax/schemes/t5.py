@@ -24,15 +24,7 @@ from posjax.math.checks import check_integer_ids
 from posjax.scheme import Scheme
 
 SHIFT_INVARIANT = True
-BIBTEX = r"""
-@article{raffel2020exploring,
-  title={Exploring the Limits of Transfer Learning with a Unified Text-to-Text Transformer},
-  author={Raffel, Colin and Shazeer, Noam and Roberts, Adam and Lee, Katherine and Narang, Sharan
-    and Matena, Michael and Zhou, Yanqi and Li, Wei and Liu, Peter J.},
-  journal={arXiv preprint arXiv:1910.10683},
-  year={2020},
-}
-"""
+PAPERS = ('raffel2020exploring',)
 
 
 def thresholds(num_buckets: int, max_distance: int) -> Int[np.ndarray, ' buckets_less_one']:
@@ -168,5 +160,5 @@ def scheme(
     return bias(params['table'], distance, max_distance, bidirectional)
 
   if shared:
-    return Scheme(init_model=init, bias=biases, axes=1)
-  return Scheme(init=init, bias=biases, axes=1)
+    return Scheme(init_model=init, bias=biases)
+  return Scheme(init=init, bias=biases)

@@ -30,21 +30,14 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Num
 
-from posjax.arguments import checked
+from posjax.arguments import Positive, checked
 from posjax.math.angles import angles, frequencies
-from posjax.math.checks import check_positive
+from posjax.math.heads import at_least_float32
 from posjax.math.sinusoids import query_side, with_key_side
 from posjax.scheme import Scheme
 
 SHIFT_INVARIANT = True
-BIBTEX = r"""
-@article{yan2019tener,
-  title={{TENER}: Adapting Transformer Encoder for Named Entity Recognition},
-  author={Yan, Hang and Deng, Bocao and Li, Xiaonan and Qiu, Xipeng},
-  journal={arXiv preprint arXiv:1911.04474},
-  year={2019},
-}
-"""
+PAPERS = ('yan2019tener',)
 
 
 def widened_query(
@@ -97,7 +90,7 @@ def scheme(
   endpoint: bool = False,
   key_minus_query: bool = False,
   even: bool = False,
-  base: float = 10000.0,
+  base: Positive = 10000.0,
 ) -> Scheme:
   """Attention without the factor 1/sqrt(D), in which a key before and one after differ.
 
@@ -123,7 +116,6 @@ def scheme(
     >>> places(scheme())
     ('query', 'key')
   """
-  check_positive('TENER', base=base)
 
   def angle(width, at: Num[Array, 'B T']):
     if width < 2:
@@ -133,7 +125,7 @@ def scheme(
 
   def query(params, x, at):
     here = angle(x.shape[-1], at)
-    wide = x.astype(jnp.promote_types(x.dtype, jnp.float32))
+    wide = x.astype(at_least_float32(x))
     widened = widened_query(wide, params['u'], params['v'], here, even)
     widened = with_key_side(widened, here) if key_term else widened
     widened = widened if scaled else widened * x.shape[-1] ** 0.5
@@ -141,7 +133,7 @@ def scheme(
 
   def key(params, x, at):
     here = angle(x.shape[-1], at)
-    wide = x.astype(jnp.promote_types(x.dtype, jnp.float32))
+    wide = x.astype(at_least_float32(x))
     widened = with_key_side(wide, here)
     if key_term:
       widened = jnp.concatenate([widened, paired_query_side(wide, here, even)], axis=-1)
@@ -152,4 +144,4 @@ def scheme(
     u, v = normal * (2 / (dims.num_heads + dims.head_dim)) ** 0.5
     return {'u': u, 'v': v}
 
-  return Scheme(init=init, query=query, key=key, axes=1)
+  return Scheme(init=init, query=query, key=key)

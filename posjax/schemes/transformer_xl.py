@@ -26,23 +26,15 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Inexact, Num
 
-from posjax.arguments import checked
+from posjax.arguments import Positive, Size, checked
 from posjax.math.angles import angles, frequencies
-from posjax.math.heads import product
+from posjax.math.heads import at_least_float32, product
 from posjax.math.offsets import index, key_logits
 from posjax.math.sinusoids import encoding, query_side, with_key_side
-from posjax.scheme import Relative, Scheme, Tiled
+from posjax.scheme import Relative, Scheme, Tiled, Traits
 
 SHIFT_INVARIANT = True
-BIBTEX = r"""
-@article{dai2019transformer,
-  title={{Transformer-XL}: Attentive Language Models Beyond a Fixed-Length Context},
-  author={Dai, Zihang and Yang, Zhilin and Yang, Yiming and Carbonell, Jaime and Le, Quoc V. and
-    Salakhutdinov, Ruslan},
-  journal={arXiv preprint arXiv:1901.02860},
-  year={2019},
-}
-"""
+PAPERS = ('dai2019transformer',)
 
 
 def widened_query(
@@ -99,7 +91,7 @@ def table(
 
 def _plus(q: Inexact[Array, '*B T H D'], vector: Float[Array, 'H D']) -> Inexact[Array, '*B T H D']:
   """q + vector, in float32 at least."""
-  wide = jnp.promote_types(q.dtype, jnp.float32)
+  wide = at_least_float32(q)
   return q.astype(wide) + vector.reshape((1,) * (q.ndim - 2) + vector.shape)
 
 
@@ -130,7 +122,7 @@ def _factored(base: float) -> Scheme:
     heads=lambda params, q: _plus(q, params['v']).astype(q.dtype),
     vectors=vectors,
   )
-  return Scheme(query=query, key=key, tiled=Tiled(relative=relative), axes=1)
+  return Scheme(query=query, key=key, traits=Traits(tiled=Tiled(relative=relative)))
 
 
 def _clamped(max_distance: int, base: float) -> Scheme:
@@ -141,11 +133,13 @@ def _clamped(max_distance: int, base: float) -> Scheme:
     rows = index(q_at, k_at, max_distance)
     return logits + of_keys + key_logits(relative, _plus(q, params['v']), rows)
 
-  return Scheme(logits=logits, axes=1)
+  return Scheme(logits=logits)
 
 
 @checked
-def scheme(shared: bool = True, max_distance: int | None = None, base: float = 10000.0) -> Scheme:
+def scheme(
+  shared: bool = True, max_distance: Size | None = None, base: Positive = 10000.0
+) -> Scheme:
   """Relative positions with two trained vectors.
 
   A pair costs D + M multiplications, whatever its ids. Where they count up by one, 'blockwise'
@@ -168,13 +162,6 @@ def scheme(shared: bool = True, max_distance: int | None = None, base: float = 1
     >>> places(scheme(max_distance=400))
     ('logits',)
   """
-  if not base > 0:
-    raise ValueError(f"Transformer-XL's base must be positive, but got {base}.")
-  # In the authors' code, 0 is no clamp at all.
-  if max_distance is not None and max_distance < 1:
-    raise ValueError(
-      f"Transformer-XL's max_distance must be positive, or None for none, but got {max_distance}."
-    )
 
   def vectors(key, dims):
     u, v = 0.02 * jax.random.normal(key, (2, dims.num_heads, dims.head_dim), jnp.float32)

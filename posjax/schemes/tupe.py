@@ -26,22 +26,14 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
-from posjax.arguments import checked
-from posjax.math.checks import check_positive
+from posjax.arguments import Size, checked
 from posjax.math.differences import difference
 from posjax.math.network import layer_norm
-from posjax.math.tables import check_max_length, lookup
+from posjax.math.tables import lookup
 from posjax.scheme import Scheme
 
 SHIFT_INVARIANT = False
-BIBTEX = r"""
-@article{ke2021rethinking,
-  title={Rethinking Positional Encoding in Language Pre-training},
-  author={Ke, Guolin and He, Di and Liu, Tie-Yan},
-  journal={arXiv preprint arXiv:2006.15595},
-  year={2021},
-}
-"""
+PAPERS = ('ke2021rethinking',)
 
 
 def beside(
@@ -80,10 +72,10 @@ def untied(
 
 @checked
 def scheme(
-  max_length: int = 512,
+  max_length: Size = 512,
   untie_cls: bool = False,
   num_buckets: int | None = None,
-  max_distance: int = 128,
+  max_distance: Size = 128,
 ) -> Scheme:
   """Untied positions.
 
@@ -104,8 +96,6 @@ def scheme(
     >>> places(scheme(untie_cls=True, num_buckets=32))
     ('query', 'key', 'logits')
   """
-  check_max_length(max_length)
-  check_positive('TUPE', max_distance=max_distance)
   biases = None if num_buckets is None else _t5_bias(num_buckets, max_distance)
 
   def init_model(key, dims):
@@ -123,7 +113,7 @@ def scheme(
     params |= {'scale': jnp.ones(dims.width), 'offset': jnp.zeros(dims.width)}
     return params | ({'theta': jnp.zeros((2, dims.num_heads))} if untie_cls else {})
 
-  def prepare(params, x, pos, last):
+  def prepare(params, x, pos, last, starts):
     rows = layer_norm(params['table'], params['scale'], params['offset'], epsilon=1e-5)
     if untie_cls:
       rows = rows.at[0].set(0)  # no positional term, for `logits` to add theta
@@ -144,7 +134,7 @@ def scheme(
       logits = logits + jnp.where(is_cls, 0, jnp.moveaxis(bias, 0, 1))
     return logits + untied(params['theta'], q_cls, k_cls)
 
-  absolute = Scheme(init_model=init_model, prepare=prepare, query=query, key=key, axes=1)
+  absolute = Scheme(init_model=init_model, prepare=prepare, query=query, key=key)
   if untie_cls:
     return absolute._replace(logits=logits)
   return absolute if biases is None else absolute._replace(bias=biases)

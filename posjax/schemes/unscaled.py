@@ -13,17 +13,10 @@ from jaxtyping import Array, Float
 
 from posjax.arguments import checked
 from posjax.math.heads import multiplied, product
-from posjax.scheme import Scheme
+from posjax.scheme import Scheme, Traits
 
 SHIFT_INVARIANT = True
-BIBTEX = r"""
-@article{luong2015effective,
-  title={Effective Approaches to Attention-based Neural Machine Translation},
-  author={Luong, Minh-Thang and Pham, Hieu and Manning, Christopher D.},
-  journal={arXiv preprint arXiv:1508.04025},
-  year={2015},
-}
-"""
+PAPERS = ('luong2015effective',)
 
 
 def similarity(q: Float[Array, 'B T H D'], k: Float[Array, 'B S K D']) -> Float[Array, 'B H T S']:
@@ -57,4 +50,4 @@ def scheme() -> Scheme:
   def query(params, x, at):
     return multiplied(x, x.shape[-1] ** 0.5)
 
-  return Scheme(query=query)
+  return Scheme(query=query, traits=Traits(axes=0))

@@ -23,24 +23,16 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Num
 
-from posjax.arguments import checked
+from posjax.arguments import Fraction, Positive, checked
 from posjax.math.angles import angles, frequencies
-from posjax.math.checks import check_positive
+from posjax.math.checks import float_ids
 from posjax.math.differences import difference
-from posjax.math.heads import product
-from posjax.math.rotation import check_fraction, rotary_width, rotate
+from posjax.math.heads import at_least_float32, product
+from posjax.math.rotation import rotary_width, rotate
 from posjax.scheme import Scheme
 
 SHIFT_INVARIANT = True
-BIBTEX = r"""
-@article{sun2022length,
-  title={A Length-Extrapolatable Transformer},
-  author={Sun, Yutao and Dong, Li and Patra, Barun and Ma, Shuming and Huang, Shaohan and Benhaim,
-    Alon and Chaudhary, Vishrav and Song, Xia and Wei, Furu},
-  journal={arXiv preprint arXiv:2212.10554},
-  year={2022},
-}
-"""
+PAPERS = ('sun2022length',)
 
 # The largest power of e. float32 ends at e^88, and each power is multiplied by a head's dimensions.
 _LIMIT = 60.0
@@ -112,7 +104,7 @@ def rotated_logits(
   middle = jax.lax.stop_gradient(low // 2 + high // 2)  # low + high would wrap
 
   def positioned(x, pos, rates):
-    wide = jnp.promote_types(x.dtype, jnp.float32)
+    wide = at_least_float32(x)
     rotated = rotate(x.astype(wide), angles(pos, frequencies(width, base)), interleaved)
     tokens = difference(pos, middle)[..., None].astype(wide)
     powers = jnp.minimum(tokens * jnp.asarray(rates, wide).reshape(1, 1, -1), _LIMIT)
@@ -122,18 +114,18 @@ def rotated_logits(
 
   logits = product(positioned(q, q_pos, rates), positioned(k, k_pos, -rates))
   farthest = reach(gamma, scale_base)
-  q_beyond = abs(difference(q_pos, middle)) > farthest
-  k_beyond = difference(k_pos, middle) > farthest
+  q_beyond = float_ids(abs(difference(q_pos, middle))) > farthest
+  k_beyond = float_ids(difference(k_pos, middle)) > farthest
   beyond = q_beyond[:, None, :, None] | k_beyond[:, None, None]
   return jnp.where(beyond, jnp.nan, logits * q.shape[-1] ** -0.5)
 
 
 @checked
 def scheme(
-  base: float = 10000.0,
-  scale_base: float = 512.0,
-  gamma: float = 0.4,
-  fraction: float = 1.0,
+  base: Positive = 10000.0,
+  scale_base: Positive = 512.0,
+  gamma: Positive = 0.4,
+  fraction: Fraction = 1.0,
   interleaved: bool = False,
 ) -> Scheme:
   """Rotary positions that decay.
@@ -153,10 +145,8 @@ def scheme(
     >>> places(scheme())
     ('logits',)
   """
-  check_positive('xPos', base=base, scale_base=scale_base, gamma=gamma)
-  check_fraction(fraction, 'xPos')
 
   def replaced(params, logits, q, k, q_at, k_at):
     return rotated_logits(q, k, q_at, k_at, base, scale_base, gamma, fraction, interleaved)
 
-  return Scheme(logits=replaced, axes=1)
+  return Scheme(logits=replaced)

@@ -17,27 +17,20 @@ this is for `attend(..., scale=)`.
 """
 
 import math
+from typing import Annotated
 
 import numpy as np
 from jaxtyping import Float
 
-from posjax.arguments import checked
+from posjax.arguments import Fraction, Positive, Range, Size, checked
 from posjax.math import angles
-from posjax.math.checks import check_positive
 from posjax.math.extension import mixed_frequencies
 from posjax.math.rotation import rotary_scheme
 from posjax.scheme import Scheme
 
 SHIFT_INVARIANT = True
 EXAMPLE = 'yarn(factor=4.0, original_length=64)'
-BIBTEX = r"""
-@article{peng2023yarn,
-  title={{YaRN}: Efficient Context Window Extension of Large Language Models},
-  author={Peng, Bowen and Quesnelle, Jeffrey and Fan, Honglu and Shippole, Enrico},
-  journal={arXiv preprint arXiv:2309.00071},
-  year={2023},
-}
-"""
+PAPERS = ('peng2023yarn',)
 
 
 def frequency_share(
@@ -99,17 +92,12 @@ def frequencies(
     float64 [width // 2].
 
   Raises:
-    ValueError: if an argument is out of range.
+    ValueError: if beta_slow is not positive, or beta_fast not above it.
 
   Example:
     >>> frequencies(6, 4.0, 4096, base=1e6)
     array([1.00e+00, 6.25e-03, 2.50e-05])
   """
-  if not factor >= 1:
-    raise ValueError(f"YaRN's factor must be at least 1, but got {factor}.")
-  check_positive('YaRN', original_length=original_length)
-  if not base > 1:
-    raise ValueError(f"YaRN's base must be above 1, but got {base}.")
   if not beta_fast > beta_slow > 0:
     raise ValueError(
       f"YaRN's beta_fast must be above beta_slow, and both positive, but got {beta_fast} and "
@@ -140,16 +128,16 @@ def magnitude(factor: float, mscale: float = 1.0, mscale_all_dim: float = 0.0) -
 
 @checked
 def scheme(
-  factor: float,
-  original_length: int,
-  base: float = 10000.0,
+  factor: Annotated[float, Range(1)],
+  original_length: Size,
+  base: Annotated[float, Range(above=1)] = 10000.0,
   beta_fast: float = 32.0,
   beta_slow: float = 1.0,
   truncate: bool = True,
   mscale: float = 1.0,
   mscale_all_dim: float = 0.0,
-  attention_factor: float | None = None,
-  fraction: float = 1.0,
+  attention_factor: Positive | None = None,
+  fraction: Fraction = 1.0,
   interleaved: bool = False,
   values: bool = False,
 ) -> Scheme:

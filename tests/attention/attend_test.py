@@ -13,7 +13,7 @@ import pytest
 
 import posjax
 from posjax.attention import masks
-from posjax.scheme import Scheme
+from posjax.scheme import Scheme, Values
 from tests import loops
 from tests.loops import error
 
@@ -327,7 +327,7 @@ def test_prepared_sides_may_lack_rows_and_reach_every_place():
   def logits(params, logits, q, k, q_at, k_at):
     return logits - jnp.moveaxis(abs(q_at['x'][:, :, None] - k_at['x'][:, None]), -1, 1)
 
-  def prepare(params, x, pos, last):
+  def prepare(params, x, pos, last, starts):
     return params, {'x': jnp.zeros((*x.shape[:2], HEADS))}
 
   side = lambda n: np.broadcast_to(np.arange(n, dtype=np.float32)[None, :, None], (1, n, HEADS))
@@ -536,13 +536,15 @@ def test_dropout_on_average_changes_nothing():
 
 
 def test_place_4_sees_the_weights_that_were_kept():
-  """`values` that returns the values' own sum doubles the output, dropout and all."""
+  """`values.add` that returns the values' own sum doubles the output, dropout and all."""
 
   def values(params, weights, q_at, k_at):
     return jnp.einsum('bhts,bshe->bthe', weights, jnp.repeat(jnp.asarray(V), 2, axis=2))
 
   options = {'dropout_rate': RATE, 'dropout_key': jax.random.key(3), 'params': {}}
-  plain, doubled = (attend(scheme=s, **options) for s in (Scheme(), Scheme(values=values)))
+  plain, doubled = (
+    attend(scheme=s, **options) for s in (Scheme(), Scheme(values=Values(add=values)))
+  )
   assert error(doubled, 2 * np.asarray(plain)) <= TOLERANCE
 
 

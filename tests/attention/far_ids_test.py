@@ -90,7 +90,7 @@ def compiled(line, q_pos, k_pos, implementation='dense'):
   scheme = posjax.get(line)
   params = posjax.init(scheme, jax.random.key(0), posjax.Dims(8, 2, 4))
   x = jnp.asarray(np.random.default_rng(1).normal(size=(1, 3, 2, 4)), jnp.float32)
-  params, _at = scheme.prepare(params, jnp.ones((1, 3, 8)), jnp.asarray([q_pos]), None)
+  params, _at = posjax.prepare(scheme, params, jnp.ones((1, 3, 8)), jnp.asarray([q_pos]))
   prepares = posjax.scheme.declares(scheme, 'prepare')
 
   def run(q_pos, k_pos):

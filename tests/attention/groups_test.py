@@ -8,7 +8,7 @@ import pytest
 import posjax
 from posjax.attention.blockwise import engine as blockwise
 from posjax.attention.blockwise import groups
-from posjax.scheme import Scheme, Tiled
+from posjax.scheme import Scheme, Tiled, Traits
 from tests.attention.blockwise_test import Case, same, sizes
 from tests.draws import DRAW
 from tests.loops import error
@@ -72,7 +72,7 @@ def test_so_do_query_heads_and_key_heads_of_prepared_parameters(options, monkeyp
   found = numbers(monkeypatch, 1)
   case = Case(f'deberta(max_distance=4{options})', batch=(4,))
   ids = case.pos[None]
-  case.params, _ = case.scheme.prepare(case.params, jnp.zeros((1, 29, 16)), ids, None)
+  case.params, _ = posjax.prepare(case.scheme, case.params, jnp.zeros((1, 29, 16)), ids)
   same(case, causal=True, q_at=ids[:, -21:], k_at=ids)
   assert set(found) == {8}
 
@@ -90,11 +90,11 @@ def heights():
   def cut_heads(params, first, count, shared):
     return params | {'strength': jax.lax.dynamic_slice_in_dim(params['strength'], first, count)}
 
-  def prepare(params, x, pos, last):
+  def prepare(params, x, pos, last, starts):
     return params, x[..., 0]  # a number of each token, which all heads share
 
   tiled = Tiled(cut_heads=cut_heads)
-  return Scheme(init=init, prepare=prepare, logits=logits, tiled=tiled)
+  return Scheme(init=init, prepare=prepare, logits=logits, traits=Traits(tiled=tiled))
 
 
 @pytest.mark.parametrize('rows', [1, 4])
@@ -132,10 +132,11 @@ def test_a_scheme_that_mixes_heads_is_never_grouped(monkeypatch):
   case = Case()
   mixing = lambda params, logits, *_: logits + logits.mean(1, keepdims=True)
   tiled = Tiled(cut_heads=lambda params, first, count, shared: params)
-  case.scheme = Scheme(logits=mixing, whole='H', tiled=tiled)
+  case.scheme = Scheme(logits=mixing, traits=Traits(mixes='H', tiled=tiled))
   same(case, causal=True)
   assert not found
-  case.scheme = case.scheme._replace(whole='')  # a wrong declaration, which is taken at its word
+  # A wrong declaration, which is taken at its word.
+  case.scheme = case.scheme._replace(traits=case.scheme.traits._replace(mixes=''))
   out = lambda way: case.out(way, case.q, case.k, case.v, {}, causal=True)
   assert error(out('blockwise'), out('dense')) > 1e-2
   assert found

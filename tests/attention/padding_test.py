@@ -11,8 +11,9 @@ import pytest
 import posjax
 from posjax.attention import cudnn
 from posjax.attention.blockwise import engine
+from posjax.attention.dispatch import computed
+from posjax.attention.inputs import Given, read_call
 from posjax.attention.pallas import fused
-from posjax.attention.parameters import Trusted
 from posjax.scheme import declares
 from tests.attention.small import Small
 from tests.draws import DRAW
@@ -38,7 +39,7 @@ class Case:
   def __init__(self, line):
     self.scheme = posjax.get(line)
     self.params = posjax.init(self.scheme, jax.random.key(0), DIMS)
-    axes = self.scheme.axes
+    axes = self.scheme.traits.axes
     index = jnp.arange(LENGTH, dtype=jnp.int32)
     self.pos = index if axes < 2 else jnp.stack([index // 4, *[index % 4] * (axes - 1)], -1)
     normal = lambda *shape: jnp.asarray(DRAW.normal(size=(2, LENGTH, *shape)), jnp.float32)
@@ -54,7 +55,7 @@ class Case:
     def run(heads, params):
       if declares(self.scheme, 'prepare'):
         pos = jnp.broadcast_to(self.pos, (2, *self.pos.shape))
-        params, at = self.scheme.prepare(params, self.x, pos, None)
+        params, at = posjax.prepare(self.scheme, params, self.x, pos)
         spoilt = lambda x: fill(x) if jnp.issubdtype(x.dtype, jnp.floating) else x
         at = jax.tree.map(spoilt, at)
         sides.update(q_at=at, k_at=at)
@@ -125,9 +126,14 @@ def test_zeros_of_a_cache_are_taken_as_they_are():
   def out(number, zero_padding):
     q, k, v = case.heads
     k, v = (jnp.where(REAL[..., None, None], x, number) for x in (k, v))
-    params = Trusted({}, zero_padding)
-    side = {'q_pos': case.pos, 'k_pos': case.pos, **SAID['segments']}
-    return posjax.attend(q, k, v, case.scheme, params, implementation='dense', **side)
+    plain = dict.fromkeys(('scale', 'window', 'logit_cap')) | {'dropout_rate': 0.0}
+    call = read_call(
+      case.scheme, {}, (q, k, v),
+      Given(case.pos, segments=SAID['segments']['q_segments']),
+      Given(case.pos, segments=SAID['segments']['k_segments']),
+      zero_padding=zero_padding, causal=False, broadcast_dropout=False, **plain,
+    )  # fmt: skip
+    return computed(call, 'dense')
 
   np.testing.assert_array_equal(out(0.0, True), out(jnp.nan, False))
   assert np.isnan(out(jnp.nan, True)).any()

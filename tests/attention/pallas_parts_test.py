@@ -4,7 +4,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from posjax.attention import distances
+from posjax.attention import distances, places
 from posjax.attention.inputs import Rules, Tokens, read_window
 from posjax.attention.pallas import ranges, table
 from tests.draws import DRAW
@@ -91,7 +91,7 @@ def test_orders_at_the_ends_of_int32_do_not_wrap():
 def by_distance(function, q_pos, k_pos):
   """The bias by distance of ids that count up by one."""
   distance = distances.falling(q_pos, k_pos, q_pos.shape[1], k_pos.shape[1])
-  return distances.bias_by_distance(function, {}, distance)
+  return places.by_head(function({}, distance), distance.shape)
 
 
 @pytest.mark.parametrize(('queries', 'keys'), [(5, 7), (8, 8), (1, 3), (9, 4)])

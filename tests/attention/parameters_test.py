@@ -3,8 +3,6 @@
 Most tests call the comparison alone, as `attend` calls it, so that nothing is computed.
 """
 
-import functools
-
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -13,7 +11,6 @@ import pytest
 import posjax
 from posjax.attention import parameters
 from posjax.scheme import Dims, Scheme, declares
-from tests.toy_schemes import TOYS
 
 pytestmark = pytest.mark.usefixtures('unchecked')
 
@@ -31,13 +28,13 @@ def made(line, dims=DIMS):
   params = posjax.init(scheme, jax.random.key(0), dims)
   if not declares(scheme, 'prepare'):
     return scheme, params, None
-  return scheme, *scheme.prepare(params, jnp.ones((1, 3, dims.width)), POS[None], None)
+  return scheme, *posjax.prepare(scheme, params, jnp.ones((1, 3, dims.width)), POS[None])
 
 
 def compared(scheme, params, q_at=None, k_at=...):
   """The parameters, if `attend` would take them and both sides."""
   k_at = q_at if k_at is ... else k_at
-  return parameters.check_call(scheme, params, Q, K, POS, POS, q_at, k_at)
+  return parameters.check(scheme, params, Q, K, POS, q_at, k_at)
 
 
 def leaves(tree):
@@ -56,12 +53,9 @@ def replaced(tree, path, new):
 
 
 def wrong(tree):
-  """Trees with one leaf of another shape or kind, or without it."""
+  """Trees with one leaf of another shape, or without it."""
   for path, x in leaves(tree):
     yield from (replaced(tree, path, new) for new in (..., None, 0.5, 'x', [0.5], x[None]))
-    yield replaced(tree, path, jnp.ones(x.shape, jnp.int32))
-    yield replaced(tree, path, x.astype(jnp.complex64))
-    yield replaced(tree, path, np.full(x.shape, 'x'))
     for axis in range(x.ndim):
       if x.shape[axis] not in (1, DIMS.width):  # the width of the model is free
         yield replaced(tree, path, jnp.take(x, jnp.array([0]), axis))
@@ -73,15 +67,15 @@ def wrong(tree):
 def test_no_tree_but_that_of_the_scheme_is_taken(line):
   scheme, params, at = made(line)
   assert compared(scheme, params, at) is params
-  trees = [*wrong(params), ({}, params), [params], 'x', jnp.ones(4), {1: jnp.ones(4), 'a': Q}]
+  trees = [*wrong(params), ({}, params), [params], 'x', jnp.ones(4)]
   trees += [made(other)[1] for other in ('alibi', 'pope', 'rope+alibi') if other != line]
   trees.append((*params[1:], {}) if scheme.parts else params | {'more': jnp.ones(4)})
   for tree in trees:
-    with pytest.raises((ValueError, TypeError), match=r'but got|params hold none'):
+    with pytest.raises((ValueError, TypeError), match='but got'):
       compared(scheme, tree, at)
 
 
-@pytest.mark.parametrize('line', ['deberta', 'forgetting', 'tupe', 'forgetting+deberta'])
+@pytest.mark.parametrize('line', ['forgetting', 'forgetting+deberta'])
 def test_no_prepared_side_but_that_of_the_scheme_is_taken(line):
   scheme, params, at = made(line)
   for tree in (
@@ -89,7 +83,6 @@ def test_no_prepared_side_but_that_of_the_scheme_is_taken(line):
     5,
     [],
     {},
-    {1: POS, 'a': POS},
     {'x': jnp.ones((1, 3))},
     jnp.ones((1, 3, 4, 8)),
     jnp.ones((1, 4)),
@@ -105,28 +98,18 @@ def test_a_side_may_be_any_tree_whatever_the_order_of_its_names():
   for at in (kinds, dict(reversed(kinds.items())), opaque):
     cut = lambda leaf: jnp.ones((1, 1, *leaf.shape[2:]))
     like = jax.tree.map(cut, at)
-    scheme = Scheme(prepare=lambda params, x, pos, last, like=like: (params, like))
+    scheme = Scheme(prepare=lambda params, x, pos, last, starts, like=like: (params, like))
     assert compared(scheme, {}, at) == {}
-
-
-def test_a_scheme_that_prepares_nothing_takes_no_side_but_ids():
-  scheme, params, _ = made('alibi')
-  assert compared(scheme, params, POS[None]) is params
-  for tree in (jnp.ones((1, 3, 4)), {'x': jnp.ones((1, 3))}, 'x', 5):
-    with pytest.raises((ValueError, TypeError), match='but got'):
-      compared(scheme, params, tree)
 
 
 def test_the_sentence_names_the_parameter_what_it_should_be_and_what_it_is():
   scheme, params, _ = made('rope+alibi')
   expected = (
-    r"^params\[1\]\['slopes'\] must have shape \(4,\) for 4 heads of width 8, 2 key heads, but got "
-    r'\(1,\)\.$'
+    r"^params\[1\]\['slopes'\] must have shape \[4\] for 4 heads of width 8, 2 key heads, but got "
+    r'\[1\]\.$'
   )
   with pytest.raises(ValueError, match=expected):
     compared(scheme, ({}, {'slopes': params[1]['slopes'][:1]}))
-  with pytest.raises(TypeError, match=r"^params\['slopes'\] must hold real numbers, but got int32"):
-    compared(posjax.get('alibi'), {'slopes': jnp.ones(4, jnp.int32)})
   with pytest.raises(TypeError, match=r"^params\['slopes'\] must be an array, but got float\.$"):
     compared(posjax.get('alibi'), {'slopes': 0.5})
   named = (
@@ -134,14 +117,8 @@ def test_the_sentence_names_the_parameter_what_it_should_be_and_what_it_is():
   )
   with pytest.raises(ValueError, match=named):
     compared(posjax.get('alibi'), {'table': jnp.ones(4)})
-  with pytest.raises(
-    ValueError, match=r"no parameters, for lack of an init, but got params\['more'\]\.$"
-  ):
-    compared(posjax.get('rope'), {'more': jnp.ones(4)})
   scheme, _, at = made('deberta')
-  with pytest.raises(
-    ValueError, match=r'from params, at = posjax\.prepare\(scheme, params, x, pos'
-  ):
+  with pytest.raises(ValueError, match=r'must be as from .*, and its prepare, but got'):
     compared(scheme, posjax.init(scheme, jax.random.key(0), DIMS), at)
 
 
@@ -150,36 +127,28 @@ def test_wrong_parameters_are_refused_under_every_transformation():
     Q, K, K, 'alibi(learned=True)', {'slopes': slopes}, q_pos=POS, k_pos=POS
   )
   for change in (jax.jit, jax.vmap, lambda f: jax.grad(lambda x: f(x).sum())):
-    with pytest.raises(ValueError, match=r'must have shape \(4,\) .* but got \(1,\)\.'):
+    with pytest.raises(ValueError, match=r'must have shape \[4\] .* but got \[1\]\.'):
       change(call)(jnp.ones((2, 1)) if change is jax.vmap else jnp.ones(1))
   assert jax.eval_shape(jax.vmap(call), jnp.ones((2, 4))).shape == (2, *Q.shape)
 
 
-@pytest.mark.parametrize('width', [1, 7, 32, 33, 48, 1000])
-def test_the_width_of_the_model_is_any_on_which_all_agree(width):
-  """A width that is no multiple of the heads', odd, or halved by the scheme is found as well."""
-
+@pytest.mark.parametrize('width', [1, 7, 1000])
+def test_sizes_that_the_heads_do_not_decide_are_free(width):
   def init(key, dims):
-    half, even = dims.width // 2, dims.width + dims.width % 2
-    return {'half': jnp.ones(half), 'even': jnp.ones((even, 2)), 'whole': jnp.ones(dims.width)}
+    return {'half': jnp.ones(dims.width // 2), 'rows': jnp.ones((dims.width, dims.num_heads))}
 
   scheme = Scheme(init=init, init_model=lambda key, dims: {'words': jnp.ones((dims.vocab, 1))})
   params = posjax.init(scheme, jax.random.key(0), DIMS._replace(width=width))
   assert compared(scheme, params) is params
-  with pytest.raises(ValueError, match=r'must have shape .* but got'):
-    compared(scheme, params | {'whole': jnp.ones(width + 3)})
-  with pytest.raises(
-    ValueError, match=r"params\['words'\] must have shape .* but got \(11, 2\)\.$"
-  ):
-    compared(scheme, params | {'words': jnp.ones((11, 2))})
+  for name, other in (('rows', (width, 1)), ('words', (11, 2))):
+    with pytest.raises(ValueError, match=rf"^params\['{name}'\] must have shape .* but got"):
+      compared(scheme, params | {name: jnp.ones(other)})
 
 
-def test_what_cannot_be_compared_is_taken_as_it_is():
+def test_a_scheme_whose_init_cannot_be_traced_is_taken_as_it_is():
   drawn = Scheme(init=lambda key, dims: {'x': jnp.ones(int(jax.random.randint(key, (), 1, 9)))})
-  square = Scheme(init=lambda key, dims: {'x': jnp.ones(dims.width**2)})
-  for scheme, size in ((drawn, 7), (square, 121)):
-    params = {'x': jnp.ones(size)}
-    assert compared(scheme, params) is params
+  params = {'x': jnp.ones(7)}
+  assert compared(drawn, params) is params
 
 
 def test_parameters_of_numpy_and_of_other_precisions_are_taken():
@@ -191,23 +160,3 @@ def test_parameters_of_numpy_and_of_other_precisions_are_taken():
   ]
   np.testing.assert_array_equal(*outs)
   compared(scheme, {'table': table.astype(jnp.bfloat16)})
-
-
-def test_a_layer_knows_the_width_of_its_model():
-  scheme, params, _ = made('factored')
-  check = functools.partial(parameters.check, scheme, params)
-  assert check(DIMS) is params
-  with pytest.raises(ValueError, match=r'in a model of width 40, but got'):
-    check(DIMS._replace(width=40))
-  for toy in TOYS.values():
-    params = posjax.init(toy, jax.random.key(0), DIMS)
-    assert parameters.check(toy, params, DIMS) is params
-
-
-def test_a_call_that_was_found_good_is_looked_up_and_not_traced_again():
-  scheme, params, at = made('deberta')
-  call = lambda: parameters.check_call(scheme, params, Q, K, POS, POS, at, at)
-  call()
-  before = parameters._made.cache_info()
-  call()
-  assert parameters._made.cache_info() == before

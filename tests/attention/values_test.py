@@ -8,11 +8,10 @@ import numpy as np
 import pytest
 
 import posjax
-from posjax.attention import dispatch, values
+from posjax.attention import places
 from posjax.attention.blockwise import engine as blockwise
-from posjax.attention.parameters import Trusted
 from posjax.layers import layer as layers
-from posjax.scheme import Scheme
+from posjax.scheme import Scheme, Values
 from tests import loops
 from tests.toy_schemes import REACH, TOYS
 
@@ -32,8 +31,9 @@ def narrowed(params, total, at):
 
 
 # Together sum_j w_ij (p_j - p_i) v_j.
-APART = Scheme(value=widened, output=narrowed, axes=1)
-BESIDE = posjax.chain(APART, TOYS['two_tables'])
+APART = Scheme(values=Values(turn=widened, turn_back=narrowed))
+TABLES = TOYS['two_tables']._replace(init=lambda key, dims: parameters()[1])
+BESIDE = posjax.chain(APART, TABLES)
 
 
 @pytest.fixture(scope='module')
@@ -51,10 +51,10 @@ def parameters():
 
 
 def attended(scheme, params, q, k, v, **options):
-  """Causal attention; the parameters are trusted, since a layer would make tables of one width."""
+  """Causal attention."""
   q, k, v, pos = map(jnp.asarray, (q, k, v, POS))
   ids = {'q_pos': pos, 'k_pos': pos[:, : k.shape[1]]}
-  return posjax.attend(q, k, v, scheme, Trusted(params), causal=True, **ids, **options)
+  return posjax.attend(q, k, v, scheme, params, causal=True, **ids, **options)
 
 
 def reference(q, k, v, params):
@@ -108,32 +108,22 @@ def test_padding_gives_zeros_and_its_values_reach_nothing(heads):
 
 
 def test_the_width_of_the_result_is_what_value_and_output_leave_also_where_nothing_is_summed(heads):
-  wide = APART._replace(output=Scheme().output)
+  wide = APART._replace(values=Values(turn=widened))
   q, k, v = heads
   assert attended(wide, {}, *heads).shape == (2, 7, 4, 2 * WIDTH)
   assert attended(wide, {}, q, k[:, :0], v[:, :0]).shape == (2, 7, 4, 2 * WIDTH)
 
 
-def test_a_scheme_without_value_and_output_is_handed_to_the_kernel_as_it_is():
-  kernel = dispatch.IMPLEMENTATIONS['dense']
-  for line in ('none', 'rope+shaw', 'alibi'):
-    assert values.turning(kernel, posjax.get(line)) is kernel
-  for place in ('value', 'output'):
-    assert values.turning(kernel, Scheme(**{place: widened})) is not kernel
-
-
-def test_equal_calls_hand_equal_schemes_to_the_kernel(heads, monkeypatch):
-  """Else an eager call in tiles would be compiled anew each time."""
-  seen, dense = [], dispatch.IMPLEMENTATIONS['dense']
-  kernel = lambda scheme, *rest: (seen.append(scheme), dense(scheme, *rest))[1]
-  monkeypatch.setitem(dispatch.IMPLEMENTATIONS, 'dense', kernel)
-  for _ in range(2):
-    attended(BESIDE, parameters(), *heads, implementation='dense')
-  assert seen[0] == seen[1] != BESIDE
+def test_equal_calls_hand_equal_schemes_to_the_tiles():
+  """Else an eager call would be compiled anew each time."""
+  assert blockwise.in_tiles(BESIDE, 10) is blockwise.in_tiles(BESIDE, 10)
+  assert [places.turns_values(posjax.get(line)) for line in ('shaw', 'rope(values=True)')] == [
+    False, True,
+  ]  # fmt: skip
 
 
 def test_a_layer_refuses_a_scheme_that_leaves_its_values_wider():
-  wide = APART._replace(output=Scheme().output)
+  wide = APART._replace(values=Values(turn=widened))
   made = layers.make(12, 2, wide, None, None, False, None, None, 0.0, None, None)
   x = jnp.ones((1, 3, 2, 6))
   tokens = layers.Tokens(jnp.ones((1, 3, 12)), jnp.arange(3))

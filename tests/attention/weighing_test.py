@@ -1,7 +1,5 @@
 """`weights`: the attention weights alone."""
 
-import inspect
-
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -38,15 +36,6 @@ def test_a_scheme_may_be_a_line_and_what_it_does_to_values_does_not_count():
   seen = posjax.weights(Q[:, :4], K, 'none', {}, q_pos=POS[:4], k_pos=POS, mask=half)
   assert (seen[..., 2:] == 0).all()
   assert (seen[..., :2] > 0).all()
-
-
-def test_it_takes_what_attend_takes_but_for_values_dropout_and_the_implementation():
-  theirs = inspect.signature(posjax.attend).parameters
-  left_out = {'v', 'dropout_rate', 'dropout_key', 'broadcast_dropout', 'implementation'}
-  expected = [n for n in theirs if n not in left_out | {'return_weights'}]
-  ours = inspect.signature(posjax.weights).parameters
-  assert list(ours) == expected
-  assert all(ours[n].default == theirs[n].default for n in ours)
 
 
 def test_what_attend_refuses_is_refused(unchecked):

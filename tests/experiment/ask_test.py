@@ -9,7 +9,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-import jax
+import chex
 import numpy as np
 import pytest
 from flax import nnx
@@ -108,7 +108,7 @@ def test_the_run_is_loaded_as_it_was_trained(spoken):
   np.testing.assert_array_equal(layers[0].params['slopes'], [1 / 16, 1 / 256])
   assert config.task.prompt == 'the old'
   asked = nnx.state(load(spoken).model)
-  jax.tree.map(np.testing.assert_array_equal, nnx.state(model), asked)
+  chex.assert_trees_all_equal(nnx.state(model), asked)
 
 
 @pytest.mark.slow

@@ -5,6 +5,7 @@ import json
 import math
 import shutil
 
+import chex
 import grain
 import jax
 import jax.numpy as jnp
@@ -220,7 +221,7 @@ def held_out_loss(prepared, state):
 
 
 def same(tree, other):
-  jax.tree.map(np.testing.assert_array_equal, jax.tree.leaves(tree), jax.tree.leaves(other))
+  chex.assert_trees_all_equal(jax.tree.leaves(tree), jax.tree.leaves(other))
 
 
 def test_a_run_is_scored_and_asked_with_its_best_checkpoint(tmp_path, other_text, capsys):

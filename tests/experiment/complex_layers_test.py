@@ -3,6 +3,7 @@
 import functools
 from pathlib import Path
 
+import chex
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -226,7 +227,7 @@ def test_recurrent_cells_have_finite_gradients_at_zero(make):
   graph, params = nnx.split(make(3, 4, rngs=nnx.Rngs(0)))
   run = lambda params, z: abs(nnx.RNN(nnx.merge(graph, params))(z)).sum()
   grads = jax.jit(jax.grad(run, argnums=(0, 1)))(params, jnp.zeros((1, 3, 3), jnp.complex64))
-  assert all(jnp.isfinite(leaf).all() for leaf in jax.tree.leaves(grads))
+  chex.assert_tree_all_finite(grads)
 
 
 # Layer norm, and all together.

@@ -4,6 +4,7 @@ import itertools
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import chex
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -200,6 +201,14 @@ def test_bioes_transitions_are_fastnlps_and_stay_within_a_type():
     crf.legal(['O', 'M-X'])
 
 
+def test_where_no_sequence_is_legal_the_loss_is_infinite_and_its_gradient_zero():
+  never = crf.Transitions(jnp.full((2, 2), -jnp.inf), jnp.zeros(2), jnp.zeros(2))
+  loss = lambda emissions: crf.nll(emissions, never, jnp.zeros((1, 3), int), jnp.array([3]))[0]
+  found, grad = jax.value_and_grad(loss)(jnp.ones((1, 3, 2)))
+  assert found == jnp.inf
+  np.testing.assert_array_equal(grad, 0)
+
+
 def test_constrained_losses_have_no_nan_and_illegal_tags_an_infinite_one(drawn):
   emissions, transitions, _ = drawn
   tags = np.array([[1, 2, 2, 3, 4], [0] * 5, [4] * 5, [0, 1, 3, 0, 2], [2, 3, 0, 0, 0]])
@@ -207,7 +216,7 @@ def test_constrained_losses_have_no_nan_and_illegal_tags_an_infinite_one(drawn):
   assert np.isfinite(found.losses[:4]).all()
   assert (found.losses[:4] >= 0).all()
   assert found.losses[4] == np.inf
-  assert all(np.isfinite(grad).all() for grad in jax.tree.leaves(found.grads))
+  chex.assert_tree_all_finite(found.grads)
   assert np.abs(found.grads[0]).max() > 0.1
   # Where nothing is allowed, the sum is empty.
   nothing = jax.tree.map(np.zeros_like, ANY)

@@ -88,7 +88,7 @@ OFTEN = 'sinusoidal|rope'
     *(
       pytest.param(one, marks=pytest.mark.slow)
       for one in (*LINES, *CHAINS)
-      if one != 't5' and posjax.get(one).axes < 2
+      if one != 't5' and posjax.get(one).traits.axes < 2
     ),
   ],
 )

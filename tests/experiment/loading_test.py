@@ -1,5 +1,6 @@
 """`posjax.experiment.load`: the model of a work folder, and the schemes of its layers."""
 
+import chex
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -151,7 +152,7 @@ def test_every_kind_of_model_is_loaded_with_all_that_its_schemes_have_learned(ki
   model, layers, found = posjax.experiment.load(tmp_path)
   assert found.scheme == config.scheme
   expected = nnx.merge(prepared.graph, params, prepared.state.rest)
-  jax.tree.map(np.testing.assert_array_equal, nnx.state(model), nnx.state(expected))
+  chex.assert_trees_all_equal(nnx.state(model), nnx.state(expected))
   assert len(layers) == count, [layer.name for layer in layers]
   assert len({layer.name for layer in layers}) == count
   held = jax.tree.leaves([layer.params for layer in layers])

@@ -2,6 +2,7 @@
 
 import math
 
+import chex
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -96,8 +97,8 @@ def test_the_default_is_the_adamw_of_earlier_versions_bit_for_bit_and_in_its_sta
   gradients = [jax.tree.map(lambda leaf: 3 * leaf, tree(i)) for i in range(1, 9)]
   expected, there = run(earlier, gradients, tree(0))
   found, here = run(now, gradients, tree(0))
-  jax.tree.map(np.testing.assert_array_equal, found, expected)
-  jax.tree.map(np.testing.assert_array_equal, here, there)
+  chex.assert_trees_all_equal(found, expected)
+  chex.assert_trees_all_equal(here, there)
   assert jax.tree.structure(here) == jax.tree.structure(there)
 
 
@@ -158,7 +159,7 @@ def test_with_both_limits_numbers_are_cut_first():
 @pytest.mark.parametrize('limit', [None, math.inf])
 def test_without_limits_a_gradient_stays_as_it_is(limit):
   gradient = jax.tree.map(lambda leaf: 1e6 * leaf, tree(1))
-  jax.tree.map(np.testing.assert_array_equal, clipped(gradient, clip_norm=limit), gradient)
+  chex.assert_trees_all_equal(clipped(gradient, clip_norm=limit), gradient)
 
 
 FINITE = r'must be a finite number of at least 0, but got'

@@ -4,6 +4,7 @@ import functools
 import itertools
 from typing import NamedTuple
 
+import chex
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -179,7 +180,7 @@ def test_greedy_equals_a_plain_loop_and_one_beam_without_length_penalty():
     check(found, i, (said, total, total, END in said))
   assert 0 < found.finished.sum() < len(ROWS)  # both kinds are seen
   one = find(search.beam_search, model, beams=1, alpha=0.0)
-  jax.tree.map(np.testing.assert_array_equal, found, one)
+  chex.assert_trees_all_equal(found, one)
 
 
 @pytest.mark.parametrize('method', ['greedy', 'beam_search'])

@@ -44,7 +44,7 @@ def attention(
   rows = int(np.prod(leading))
   q, k, v = (jnp.reshape(x, (rows, *np.shape(x)[-3:])) for x in (q, k, v))
   sides = (q.shape[1], k.shape[1])
-  pos = [_by_row(ids, rows, leading, scheme.axes) for ids in (q_pos, k_pos)]
+  pos = [_by_row(ids, rows, leading, scheme.traits.axes) for ids in (q_pos, k_pos)]
   at = [p if a is None else _flat(a, rows, leading) for p, a in zip(pos, (q_at, k_at), strict=True)]
   orders = [
     p if o is None else _by_row(o, rows, leading)
@@ -57,7 +57,7 @@ def attention(
   allowed = _allowed(orders, segments, mask, causal, window, (rows, q.shape[2], *sides))
   scale = q.shape[-1] ** -0.5 if scale is None else float(scale)
   logits = scale * _products(scheme.query(params, q, at[0]), scheme.key(params, k, at[1]))
-  if 'S' in scheme.whole:
+  if 'S' in scheme.traits.mixes:
     logits = np.where(allowed, logits, -1e30)
   if declares(scheme, 'logits'):
     given = jnp.asarray(logits, jnp.float32)
@@ -74,8 +74,8 @@ def attention(
   grouped = np.repeat(np.asarray(v, np.float64), q.shape[2] // v.shape[2], axis=2)
   seen = np.where(allowed.any((1, 2))[..., None, None], grouped, 0)
   out = np.einsum('bhts,bshe->bthe', weights, seen)
-  if scheme.values is not None:
-    out = out + np.asarray(scheme.values(params, jnp.asarray(weights, jnp.float32), *at))
+  if scheme.values.add is not None:
+    out = out + np.asarray(scheme.values.add(params, jnp.asarray(weights, jnp.float32), *at))
   return out.reshape(*leading, *out.shape[1:])
 
 

@@ -37,7 +37,7 @@ def stream(scheme, length=LENGTH):
   x = jax.random.normal(jax.random.key(1), (BATCH, length, WIDTH))
   start = jnp.array([[3], [40]])
   pos = start + jnp.arange(length, dtype=jnp.int32)[None]
-  return x, jnp.stack([pos // 3, pos % 3], axis=-1) if scheme.axes == 2 else pos
+  return x, jnp.stack([pos // 3, pos % 3], axis=-1) if scheme.traits.axes == 2 else pos
 
 
 def full(layer, x, pos, **kwargs):
@@ -73,6 +73,14 @@ def test_prefill_and_decoding_honour_sinks_a_cap_and_biases():
   one = layer(CHAINED, sinks=True, logit_cap=0.5, use_bias=True)
   x, pos = stream(CHAINED)
   assert error(by_chunks(one, x, pos, [5, 1, 1, 2], LENGTH), full(one, x, pos)) < TOLERANCE
+
+
+@pytest.mark.parametrize('window', [None, 4])
+def test_ids_that_leave_out_numbers_decide_what_a_token_sees_as_in_a_call(window):
+  one, x = layer(SCHEMES['rope'], window=window), stream(SCHEMES['rope'])[0]
+  pos = jnp.broadcast_to(jnp.array([0, 1, 2, 5, 6, 9, 10, 11, 40]), x.shape[:2])
+  found = by_chunks(one, x, pos, [3] + [1] * 6, None if window else LENGTH)
+  assert error(found, jax.jit(one)(x, pos)) < TOLERANCE
 
 
 RINGS = [('rope', (9,)), ('alibi', (6, 1, 1, 1)), ('counted', (5, 1, 1, 1, 1))]
@@ -231,7 +239,7 @@ def test_keys_are_placed_once_unless_they_widen_a_lot_or_are_wanted_raw(
   def logits(params, logits, q, k, q_at, k_at):
     return logits + jnp.repeat(k[..., 0], 2, axis=-1).swapaxes(1, 2)[:, :, None]
 
-  scheme = posjax.Scheme(query=query, key=key, axes=1)
+  scheme = posjax.Scheme(query=query, key=key)
   one = layer(scheme._replace(logits=logits) if add_logits else scheme)
   x, pos = stream(scheme)
   assert one.init_cache(BATCH, LENGTH).k.shape[-1] == width

@@ -2,6 +2,7 @@
 
 import functools
 
+import chex
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -44,9 +45,7 @@ def packed(window=None):
 
 def test_starts_are_the_first_tokens_of_documents_and_never_those_of_padding_after_nothing():
   seen = []
-  spy = posjax.Scheme(
-    prepare=lambda params, x, pos, last, starts: (params, seen.append(starts)), documents=True
-  )
+  spy = posjax.Scheme(prepare=lambda params, x, pos, last, starts: (params, seen.append(starts)))
   prepare = functools.partial(posjax.prepare, spy, {}, X[:1, :4], POS[:1, :4])
   row = jnp.array([[7, 7, 0, 2]])
   last = jnp.ones((1, 1))
@@ -96,13 +95,11 @@ def test_pieces_through_a_cache_are_one_pass(window):
   assert error(jnp.concatenate(found, axis=1), packed(window)) <= 2e-6
 
 
-def test_a_chain_tells_those_members_that_want_to_know():
-  assert SCHEME.documents
-  assert not posjax.chain(posjax.get('rope'), TOYS['forgetful']).documents
+def test_a_chain_shows_its_members_where_documents_start():
   documents = {'segments': jnp.asarray(SEGMENTS)}
   params, at = posjax.prepare(SCHEME, PARAMS, X, POS, **documents)
   _, expected = posjax.prepare(TOYS['convolved'], params[1], X, POS, **documents)
-  jax.tree.map(np.testing.assert_array_equal, at[1], expected)
+  chex.assert_trees_all_equal(at[1], expected)
 
 
 @pytest.mark.parametrize(
@@ -121,5 +118,5 @@ def test_documents_of_another_form_are_refused(wrong, error, message):
 
 def test_attend_says_how_to_prepare_a_side():
   q, pos = jnp.ones((1, 3, HEADS, 4)), jnp.arange(3)
-  with pytest.raises(ValueError, match=r'at = posjax.prepare\(scheme, params, x, pos, segments='):
+  with pytest.raises(ValueError, match=r'at = posjax.prepare\(scheme, params, x, pos'):
     posjax.attend(q, q, q, TOYS['convolved'], PARAMS[1], q_pos=pos, k_pos=pos)

@@ -126,6 +126,24 @@ def test_decoding_with_the_cache_of_flax_is_the_whole_row():
     given.apply({'params': params, 'cache': cache}, X[:, :1], mutable=['cache'])
 
 
+def test_beyond_the_cache_of_flax_is_an_error_and_nan_under_jit():
+  linen = linen_module(posjax.get('rope'), decode=True)
+  made = jax.jit(linen.init)(jax.random.key(0), X[:, :1])
+  cache = made['cache'] | {'cache_index': jnp.int32(1)}
+  cache['attention_fn'] = {'index': jnp.int32(1)}
+  apply = lambda cache: linen.apply(made | {'cache': cache}, X[:, :1], mutable=['cache'])[0]
+  with pytest.raises(ValueError, match="Flax's cache has 1 slots, 1 of them taken, so 1 tokens do"):
+    apply(cache)
+  assert jnp.isnan(jax.jit(apply)(cache)).all()
+  module = nnx_module(posjax.get('rope'), decode=True)
+  module.init_cache((BATCH, 1, WIDTH))
+  module.attention_fn.set_view(decode=True)
+  module.attention_fn.init_cache()
+  module(X[:, :1])
+  with pytest.raises(ValueError, match="Flax's cache has 1 slots, 1 of them taken, so 1 tokens do"):
+    module(X[:, :1])
+
+
 def test_what_a_hook_cannot_see_is_refused(unchecked):
   with pytest.raises(ValueError, match=r"layer's input, which Flax does not hand over"):
     nnx_module(TOYS['forgetful'])

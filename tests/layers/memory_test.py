@@ -1,5 +1,6 @@
 """Cross-attention to keys that were projected once is cross-attention, for every scheme."""
 
+import chex
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -29,8 +30,8 @@ def side(line, length, start):
   """Inputs, and ids as place 0 leaves them."""
   scheme = posjax.get(line)
   order = start + np.arange(length, dtype=np.int32)
-  several = [order // 4, order % 4, *[order] * scheme.axes][: scheme.axes]
-  pos = order if scheme.axes < 2 else np.stack(several, axis=-1)
+  several = [order // 4, order % 4, *[order] * scheme.traits.axes][: scheme.traits.axes]
+  pos = order if scheme.traits.axes < 2 else np.stack(several, axis=-1)
   x = jax.random.normal(jax.random.key(start), (BATCH, length, WIDTH))
   return x, scheme.ids(jnp.broadcast_to(jnp.asarray(pos), (BATCH, *pos.shape)), None)
 
@@ -71,7 +72,7 @@ def test_what_is_memorized_is_read_as_a_call_reads_it(line):
     return call, whole, jnp.concatenate(pieces, 1), alone, memory
 
   call, (whole, weights), pieces, alone, memory = all_ways(x, pos, z, z_pos, noise)
-  assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(memory))
+  chex.assert_tree_all_finite(memory)
   assert memory.length == S
   assert not np.asarray(memory.v)[REAL == 0].any()
   assert error(whole, call) <= 1e-5

@@ -7,6 +7,7 @@ import pytest
 
 import posjax
 from posjax.math import offsets
+from posjax.scheme import Tiled
 from tests.loops import error
 
 QUERIES, KEYS = 64, 80
@@ -87,14 +88,17 @@ def test_tables_give_in_tiles_what_they_give_pair_by_pair(line, key):
   weights, by_pair = normal(3, 2, 2, 4, 48, 48)
 
   def number(form, sides, params, q, k, weights):
-    ready, _ = scheme.prepare(params, None, None, None)
+    ready, _ = scheme.prepare(params, None, None, None, None)
     logits = form.logits(ready, jnp.zeros_like(by_pair), q, k, *sides)
-    values = form.values(ready, weights, *sides) * q if form.values else jnp.zeros(())
+    values = form.add(ready, weights, *sides) * q if form.add else jnp.zeros(())
     return (logits * by_pair).sum() + values.sum(), (logits, values)
 
+  plain = Tiled(logits=scheme.logits, add=scheme.values.add)
   slope = jax.grad(number, (2, 3, 4, 5), has_aux=True)
   both = jax.jit(
-    lambda sides: [slope(form, sides, params, q, k, weights) for form in (scheme.tiled, scheme)]
+    lambda sides: [
+      slope(form, sides, params, q, k, weights) for form in (scheme.traits.tiled, plain)
+    ]
   )
   keys = np.tile(np.arange(48), (2, 1))
   for begin in (-90, 40, 90):

@@ -21,12 +21,6 @@ def test_ntk_keeps_the_first_frequency_and_divides_the_last_by_the_whole_factor(
   assert (np.diff(trained / found) > 0).all()
 
 
-@pytest.mark.parametrize('factor', [0.0, -2.0, float('nan')])
-def test_an_ntk_factor_that_is_not_positive_is_refused(factor):
-  with pytest.raises(ValueError, match=f"NTK's factor must be positive, but got {factor}"):
-    ntk_frequencies(8, factor=factor)
-
-
 def test_the_share_that_a_pair_keeps_is_linear_in_its_turns_between_the_bounds():
   frequencies = np.array([10000 ** (-2 * k / 64) for k in range(32)])
   expected = []

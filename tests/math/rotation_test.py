@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import posjax
-from posjax.math.rotation import check_fraction, rotary_scheme, rotary_width, rotate
+from posjax.math.rotation import rotary_scheme, rotary_width, rotate
 from tests.loops import error
 from tests.rotations import turned
 
@@ -66,13 +66,6 @@ def test_a_width_that_is_not_a_positive_even_integer_is_refused(head_dim, fracti
     rotary_width(head_dim, fraction)
 
 
-@pytest.mark.parametrize('fraction', [0.0, -0.5, 1.001, float('nan')])
-def test_a_fraction_out_of_range_is_refused_in_the_name_of_its_owner(fraction):
-  with pytest.raises(ValueError, match=rf"xPos's fraction must be in \(0, 1\], but got {fraction}"):
-    check_fraction(fraction, 'xPos')
-  check_fraction(1.0)
-
-
 @pytest.mark.parametrize('interleaved', [False, True])
 def test_the_scheme_rotates_queries_and_keys_by_position_times_frequency(interleaved):
   x, pos = _heads(16), np.array([[0, 1, 7], [131072, 3, 40]], np.int32)
@@ -81,7 +74,7 @@ def test_the_scheme_rotates_queries_and_keys_by_position_times_frequency(interle
   expected = turned(x, pos, frequencies, interleaved, 0.5)
   for place in (scheme.query, scheme.key):
     assert error(jax.jit(place)({}, x, jnp.asarray(pos)), expected) < 1e-6
-  assert scheme.axes == 1
+  assert scheme.traits.axes == 1
 
 
 def test_the_frequencies_are_asked_for_the_rotated_width():
@@ -127,24 +120,24 @@ def test_values_turn_as_the_formula_says_and_outputs_turn_back(line):
   each, axes = TURNING[line]
   assert posjax.places(posjax.get(f'{line})')) == ('query', 'key')
   scheme = posjax.get(f'{line}, values=True)')
-  assert posjax.places(scheme) == ('query', 'key', 'value', 'output')
+  assert posjax.places(scheme) == ('query', 'key', 'values')
   v = _heads(6)
   several = np.random.default_rng(2).integers(0, 500, (2, 3, max(axes) + 1))
-  at = jnp.asarray(several if scheme.axes > 1 else several[..., 0])
+  at = jnp.asarray(several if scheme.traits.axes > 1 else several[..., 0])
   expected = _by_complex_numbers(v, several[..., list(axes)] * np.asarray(each), False, 1.0)
-  found = scheme.value({}, jnp.asarray(v), at)
+  found = scheme.values.turn({}, jnp.asarray(v), at)
   assert error(found, expected) < 1e-5
   assert error(found, v) > 0.1
-  assert error(scheme.output({}, found, at), v) < 1e-6
+  assert error(scheme.values.turn_back({}, found, at), v) < 1e-6
 
 
 def test_values_turn_by_neighbours_where_queries_do():
   for line in ('ntk(interleaved=True', 'axial_rope(interleaved=True'):
     scheme = posjax.get(f'{line}, values=True)')
     at = jnp.arange(6).reshape(2, 3, 1)
-    at = jnp.concatenate([at, at + 7], axis=-1) if scheme.axes > 1 else at[..., 0]
+    at = jnp.concatenate([at, at + 7], axis=-1) if scheme.traits.axes > 1 else at[..., 0]
     v = jnp.asarray(_heads(8))
-    assert error(scheme.value({}, v, at), scheme.query({}, v, at)) == 0
+    assert error(scheme.values.turn({}, v, at), scheme.query({}, v, at)) == 0
 
 
 def test_the_factor_of_mrope_and_of_longrope_is_not_for_values():
@@ -154,5 +147,5 @@ def test_the_factor_of_mrope_and_of_longrope_is_not_for_values():
   lines.append((f'longrope(512, 128, {LISTS}, values=True)', 1))
   for line, axes in lines:
     at = pos if axes == 1 else jnp.stack([pos] * axes, axis=-1)
-    norms = [jnp.linalg.norm(x, axis=-1) for x in (v, posjax.get(line).value({}, v, at))]
+    norms = [jnp.linalg.norm(x, axis=-1) for x in (v, posjax.get(line).values.turn({}, v, at))]
     assert error(*norms) < 1e-6

@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 
 from posjax.math.tables import (
-  check_max_length,
   lookup,
   normal_projections,
   normal_table,
@@ -84,10 +83,3 @@ def test_a_normal_table_and_its_projections_give_heads_of_variance_1(key):
   for name in ('query', 'key'):
     heads = position_heads(params['table'], params[name], jnp.arange(400))
     assert abs(heads.std() - 1) < 0.05
-
-
-@pytest.mark.parametrize('max_length', [0, -3])
-def test_a_table_without_rows_is_refused(max_length):
-  with pytest.raises(ValueError, match=f'needs at least one row, but got {max_length}'):
-    check_max_length(max_length)
-  check_max_length(1)

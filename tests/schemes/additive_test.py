@@ -132,8 +132,3 @@ def test_the_scores_hold_no_number_for_each_pair_and_hidden_unit(key):
   compiled = similarity.lower(params['query'], params['key'], params['vector'], x, x).compile()
   held = compiled.memory_analysis().temp_size_in_bytes
   assert held < heads * tokens * tokens * hidden * 4 / 8
-
-
-def test_a_width_that_is_not_positive_is_refused():
-  with pytest.raises(ValueError, match='additive attention must be positive, but got 0'):
-    additive.scheme(width=0)

@@ -134,18 +134,6 @@ def test_angles_are_exact_far_away_and_in_any_assignment():
   np.testing.assert_allclose(np.sin(found[0]), np.sin(exact), atol=1e-6)
 
 
-@pytest.mark.parametrize(
-  ('argument', 'message'),
-  [
-    ({'axes': 1}, r'at least 2 axes \(1 is RoPE\), but got 1'),
-    ({'base': -1.0}, "Axial RoPE's base must be positive, but got -1"),
-  ],
-)
-def test_arguments_out_of_range_are_refused(argument, message):
-  with pytest.raises(ValueError, match=message):
-    axial_rope.scheme(**argument)
-
-
 def test_a_width_that_cannot_be_shared_is_refused():
   x, pos = np.zeros((1, 2, 1, 6), np.float32), np.zeros((1, 2, 2), np.int32)
   with pytest.raises(ValueError, match=r'of 2 axes needs .* a multiple of 4, but got 6'):

@@ -144,17 +144,3 @@ def test_tables_refuse_it(key):
 def test_narrow_floats_are_refused():
   with pytest.raises(TypeError, match='must be integers, float32 or float64, but got bfloat16'):
     cape.scheme().ids(jnp.zeros((1, 3), jnp.bfloat16), None)
-
-
-@pytest.mark.parametrize(
-  ('settings', 'message'),
-  [
-    ({'max_global_shift': -1.0}, 'max_global_shift must be finite and not negative, but got -1'),
-    ({'max_local_shift': np.inf}, 'max_local_shift must be a finite number, but got inf'),
-    ({'max_global_scale': 0.5}, 'max_global_scale must be finite, at least 1, but got 0'),
-    ({'axes': 0}, 'at least one axis, but got 0'),
-  ],
-)
-def test_arguments_out_of_range_are_refused(settings, message):
-  with pytest.raises(ValueError, match=message):
-    cape.scheme(**settings)

@@ -1,5 +1,6 @@
 """Claim 1 of the paper: which functions of the position a wave can be."""
 
+import chex
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -43,7 +44,10 @@ def test_an_offset_multiplies_by_a_factor_that_knows_no_position(wave, n):
 
 def test_it_is_bounded_by_its_value_at_0_and_keeps_its_size(wave):
   g, _, z2 = wave
-  np.testing.assert_allclose(abs(g(2 ** np.arange(31))), np.tile(abs(z2), (31, 1)), rtol=1e-6)
+  waves = g(2 ** np.arange(31))
+  chex.assert_shape(waves, (31, 6))
+  chex.assert_tree_all_finite(waves)
+  chex.assert_trees_all_close(abs(waves), np.tile(abs(z2), (31, 1)), rtol=1e-6)
 
 
 def test_it_is_the_general_solution_with_z1_on_the_circle(wave):

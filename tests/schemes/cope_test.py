@@ -166,8 +166,3 @@ def test_each_layer_has_a_table_of_zeros_for_all_heads():
   np.testing.assert_array_equal(params['table'], np.zeros((32, 8)))
   assert cope.scheme().init(None, dims)['table'].shape == (64, 8)
   assert cope.scheme().init_model(None, dims) == {}
-
-
-def test_fewer_than_two_positions_are_refused():
-  with pytest.raises(ValueError, match='at least two positions, but got 1'):
-    cope.scheme(1)

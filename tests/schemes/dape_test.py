@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import posjax
-from posjax.scheme import Scheme
+from posjax.scheme import Scheme, Traits
 from posjax.schemes import alibi, dape, t5
 from tests import loops
 from tests.draws import DRAW
@@ -71,7 +71,7 @@ def test_it_is_the_papers_definition_over_a_bias_of_both_positions():
     bias = k_at[:, None] / (1.0 + q_at[:, :, None])
     return logits + params['steps'][None, :, None, None] * bias[:, None]
 
-  inner = Scheme(init=lambda key, dims: {'steps': jnp.ones(dims.num_heads)}, logits=logits, axes=1)
+  inner = Scheme(init=lambda key, dims: {'steps': jnp.ones(dims.num_heads)}, logits=logits)
   params, (q, k, v) = _network() | {'inner_steps': _random(4)}, _heads()
   out = attend(q, k, v, dape.scheme(inner, width=3), params, *map(jnp.asarray, IDS))
   bias = _pairs(lambda h, i, j: float(params['inner_steps'][h]) * j / (1 + i))
@@ -126,8 +126,8 @@ def test_the_content_is_what_place_2_made_of_it():
 
 def test_constants_and_shared_parameters_of_the_inner_scheme_stay_so(key):
   over_alibi, over_t5 = dape.scheme('alibi'), dape.scheme('t5')
-  assert over_alibi.fixed == ('inner_slopes',)
-  assert dape.scheme('alibi(learned=True)').fixed == over_t5.fixed == ()
+  assert over_alibi.traits.fixed == ('inner_slopes',)
+  assert dape.scheme('alibi(learned=True)').traits.fixed == over_t5.traits.fixed == ()
   made = jax.jit(lambda: (over_alibi.init(key, DIMS), over_t5.init_model(key, DIMS)))()
   np.testing.assert_array_equal(made[0]['inner_slopes'], np.float32(alibi.slopes(4)))
   assert {name: x.shape for name, x in made[1].items()} == {'inner_table': (32, 4)}
@@ -163,18 +163,17 @@ def test_a_line_and_a_scheme_are_the_same():
 
 
 def test_what_needs_all_keys_needs_them_here():
-  adding = Scheme(logits=lambda params, logits, *rest: logits + 1.0, whole='S')
-  assert dape.scheme(adding).whole == 'HS'
+  adding = Scheme(logits=lambda params, logits, *rest: logits + 1.0, traits=Traits(mixes='S'))
+  assert dape.scheme(adding).traits.mixes == 'HS'
 
 
 @pytest.mark.parametrize(
   ('arguments', 'message'),
   [
-    ({'inner': 'alibi', 'width': 0}, "DAPE's width must be at least 1, but got 0"),
     ({'inner': 'alibi+t5'}, 'adapts one scheme, but got a chain of 2'),
     ({'inner': 'rope'}, r"on the logits only, but got a scheme of \['query', 'key'\]"),
     ({'inner': 'shaw'}, r"on the logits only, but got a scheme of \['values'\]"),
-    ({'inner': Scheme(prepare=lambda *given: given)}, r"got a scheme of \['prepare'\]"),
+    ({'inner': Scheme(prepare=lambda *given: given[:2])}, r"got a scheme of \['prepare'\]"),
     ({'inner': 'alibii'}, "Unknown scheme 'alibii'; did you mean 'alibi'"),
   ],
 )

@@ -18,8 +18,8 @@ DIMS = posjax.Dims(6, 4, 4, 2)
 
 @functools.partial(jax.jit, static_argnums=3)
 def attend(q, k, v, scheme, params, q_pos, k_pos, mask=None):
-  ready, q_at = scheme.prepare(params, q, q_pos, None)
-  k_at = scheme.prepare(params, k, k_pos, None)[1]
+  ready, q_at = posjax.prepare(scheme, params, q[:, :, 0], q_pos)
+  k_at = posjax.prepare(scheme, params, k[:, :, 0], k_pos)[1]
   named = {'q_pos': q_pos, 'k_pos': k_pos, 'q_at': q_at, 'k_at': k_at}
   return posjax.attend(q, k, v, scheme, ready, **named, mask=mask)
 
@@ -27,7 +27,7 @@ def attend(q, k, v, scheme, params, q_pos, k_pos, mask=None):
 @functools.partial(jax.jit, static_argnums=0)
 def added(scheme, params, q, k, pos):
   """What the positions add to logits of zero."""
-  ready = scheme.prepare(params, q, pos, None)[0]
+  ready = posjax.prepare(scheme, params, q[:, :, 0], pos)[0]
   shape = (*q.shape[:3:2], *q.shape[1:2], *k.shape[1:2])
   return scheme.logits(ready, jnp.zeros(shape), q, k, pos, pos)
 
@@ -274,14 +274,9 @@ def test_float_ids_are_refused(buckets):
 @pytest.mark.parametrize(
   ('arguments', 'message'),
   [
-    ({'max_distance': 0}, 'max_distance must be at least 1, but got 0'),
     ({'buckets': 2}, 'even number of buckets, at least 4, but got 2'),
     ({'buckets': 7}, 'even number of buckets, at least 4, but got 7'),
     ({'buckets': 8, 'max_distance': 5}, 'of 8 buckets must be above 5, .* but got 5'),
-    (
-      {'buckets': 8, 'max_distance': 2**31},
-      'max_distance must be an integer of 32 bits, but got 2147483648',
-    ),
     ({'p2c': False, 'p2c_reversed': True}, 'Only p2c can be reversed, but got p2c=False'),
   ],
 )
@@ -297,9 +292,9 @@ def test_some_heads_get_their_own_position_keys_and_queries(heads, kv_heads, fir
   """Query heads share key heads, so those of the position keys are counted in key heads."""
   scheme, dims = deberta.scheme(2), posjax.Dims(8, heads, 4, kv_heads)
   params = posjax.init(scheme, jax.random.key(0), dims)
-  ready, _ = scheme.prepare(params, None, None, None)
+  ready, _ = scheme.prepare(params, None, None, None, None)
   shared = heads // kv_heads
-  found = scheme.tiled.cut_heads(ready, jnp.asarray(first), count, shared)
+  found = scheme.traits.tiled.cut_heads(ready, jnp.asarray(first), count, shared)
   queries = ready['queries'][:, first : first + count]
   keys = ready['keys'][:, first // shared : (first + count) // shared]
   np.testing.assert_array_equal(found['queries'], queries)

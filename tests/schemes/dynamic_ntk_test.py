@@ -83,17 +83,3 @@ def test_cached_keys_are_those_of_the_full_pass(key):
   whole = scheme.key({}, x, pos)
   each = [scheme.key({}, x[:, t : t + 1], pos[:, t : t + 1]) for t in (0, 7, 8, 39)]
   np.testing.assert_array_equal(jnp.concatenate(each, axis=1), whole[:, jnp.array([0, 7, 8, 39])])
-
-
-@pytest.mark.parametrize(
-  ('arguments', 'message'),
-  [
-    ({'length': 0}, "Dynamic NTK's length must be positive, but got 0"),
-    ({'original_length': -3}, "Dynamic NTK's original_length must be positive, but got -3"),
-    ({'factor': 0.0}, "Dynamic NTK's factor must be positive, but got 0"),
-    ({'base': 0.0}, 'The base must be positive, but got 0'),
-  ],
-)
-def test_arguments_out_of_range_are_refused(arguments, message):
-  with pytest.raises(ValueError, match=message):
-    dynamic_ntk.scheme(**{'length': 8, 'original_length': 4, **arguments})

@@ -1,5 +1,6 @@
 from pathlib import Path
 
+import chex
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -141,7 +142,7 @@ def test_parameters_are_the_same_whatever_is_silent(key):
     for halves in ((True, True), (True, False), (False, True))
   ]
   for tree in trees[1:]:
-    jax.tree.map(np.testing.assert_array_equal, trees[0], tree)
+    chex.assert_trees_all_equal(trees[0], tree)
   shapes = {'table': (9, 6), 'query': (6, 4, 3), 'key': (6, 2, 3)}
   assert {name: leaf.shape for name, leaf in trees[0].items()} == shapes
 
@@ -215,7 +216,5 @@ def test_float_ids_are_refused(key):
 
 
 def test_arguments_out_of_range_are_refused():
-  with pytest.raises(ValueError, match='at least one row, but got 0'):
-    factored.scheme(0)
   with pytest.raises(ValueError, match='got False for both content and position'):
     factored.scheme(content=False, position=False)

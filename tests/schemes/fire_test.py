@@ -118,9 +118,3 @@ def test_sharing_makes_the_network_a_parameter_of_the_model(key):
   own, shared = (fire.scheme(512.0, shared=s) for s in (False, True))
   assert own.init_model(key, DIMS) == shared.init(key, DIMS) == {}
   assert own.init(key, DIMS).keys() == shared.init_model(key, DIMS).keys()
-
-
-@pytest.mark.parametrize('argument', ['threshold', 'width', 'num_layers', 'c'])
-def test_numbers_that_are_not_positive_are_refused(argument, unchecked):
-  with pytest.raises(ValueError, match=f"FIRE's {argument} must be positive, but got 0"):
-    fire.scheme(**{'threshold': 4.0, argument: 0})

@@ -53,7 +53,7 @@ def test_attention_is_the_papers_formula_pair_by_pair(key):
     order = np.arange(tokens)
     seen = causal(order[None], order[None])
     expected = attention(content(q, k) + _biases(params, x), seen, v)[0]
-    _, at = scheme.prepare(params, *_single(x), None, None)
+    _, at = posjax.prepare(scheme, params, *_single(x), jnp.asarray(order))
     out = attend(*_single(q, k, v), scheme, params, **_sides(at, order))
     assert error(out, expected) < 1e-5
 
@@ -71,7 +71,7 @@ def test_constant_gates_are_alibi(key):
   params = {'kernel': jnp.zeros((5, 6)), 'offset': -jnp.log(jnp.expm1(slopes))}
   x, q, k, v = _single(*_inputs(9))
   scheme, order = forgetting.scheme(), jnp.arange(9)
-  _, at = scheme.prepare(params, x, order, None)
+  _, at = posjax.prepare(scheme, params, x, order)
   out = attend(q, k, v, scheme, params, **_sides(at, order))
   like = attend(q, k, v, alibi.scheme(), {'slopes': slopes}, **_sides(None, order))
   assert error(out, like) < 1e-5
@@ -81,7 +81,7 @@ def test_open_gates_are_no_positions(key):
   params = {'kernel': jnp.zeros((5, 6)), 'offset': jnp.full(6, 40.0)}
   x, q, k, v = _single(*_inputs(9))
   scheme, order = forgetting.scheme(), jnp.arange(9)
-  _, at = scheme.prepare(params, x, order, None)
+  _, at = posjax.prepare(scheme, params, x, order)
   out = attend(q, k, v, scheme, params, **_sides(at, order))
   assert error(out, attend(q, k, v, posjax.Scheme(), {}, **_sides(None, order))) < 1e-6
 

@@ -50,7 +50,6 @@ def test_values_and_gradients_equal_an_independent_loop(case):
   prior = posjax.Scheme(
     init=lambda key, dims: {'w': jnp.ones(1), 'b': jnp.zeros(1)},
     bias=lambda params, distance: gaussian.bias(params['w'], params['b'], distance),
-    axes=1,
   )
 
   def layer(q, k, v, w, b):

@@ -117,19 +117,6 @@ def test_float_ids_are_refused(side):
     grouped.grouped_ids(*ids, 3, 4)
 
 
-@pytest.mark.parametrize(
-  ('argument', 'message'),
-  [
-    ({'group': 0}, "Self-Extend's group must be at least 1 token, but got 0"),
-    ({'window': 0}, "Self-Extend's window must be at least 1 token, but got 0"),
-    ({'base': -1.0}, "Self-Extend's base must be positive, but got -1"),
-  ],
-)
-def test_arguments_out_of_range_are_refused(argument, message):
-  with pytest.raises(ValueError, match=message):
-    grouped.scheme(**{'group': 3, 'window': 4, **argument})
-
-
 def test_a_width_that_is_not_even_is_refused():
   x, pos = jnp.zeros((1, 2, 1, 5)), jnp.zeros((1, 2), jnp.int32)
   with pytest.raises(ValueError, match='positive and even'):

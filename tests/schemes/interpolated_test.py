@@ -97,9 +97,3 @@ def test_a_table_refuses_what_it_gives(key):
 def test_ids_of_narrow_floats_are_refused(dtype):
   with pytest.raises(TypeError, match='Ids must be integers, float32 or float64, but got'):
     interpolated.scheme(2.0).ids(jnp.zeros(3, dtype), None)
-
-
-@pytest.mark.parametrize('factor', [0.0, -1.0, float('nan')])
-def test_a_factor_that_is_not_positive_is_refused(factor):
-  with pytest.raises(ValueError, match=r'factor .*must be (positive|a finite number), but got'):
-    interpolated.scheme(factor)

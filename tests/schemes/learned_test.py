@@ -81,17 +81,7 @@ def test_float_ids_are_refused(key):
     scheme.embed(scheme.init_model(key, DIMS), jnp.ones((1, 2, 8)), None, jnp.zeros((1, 2)))
 
 
-def test_an_empty_table_is_refused():
-  with pytest.raises(ValueError, match='at least one row, but got 0'):
-    learned.scheme(max_length=0)
-
-
 def test_the_deviation_of_the_initial_values_is_an_argument(key):
   table = learned.scheme(stddev=1.0).init_model(key, DIMS)['table']
   np.testing.assert_allclose(table, 50 * learned.scheme().init_model(key, DIMS)['table'], rtol=1e-6)
   assert not learned.scheme(stddev=0.0).init_model(key, DIMS)['table'].any()
-
-
-def test_a_negative_deviation_is_refused():
-  with pytest.raises(ValueError, match='must not be negative, but got -1'):
-    learned.scheme(stddev=-1.0)

@@ -53,8 +53,3 @@ def test_the_weight_of_a_key_that_stands_out_hardly_changes_with_the_length():
     strength = float(log_scaled.temperature(jnp.array([seen - 1]), 64)[0])
     weight = 64**strength / (64**strength + seen - 1)
     assert abs(weight - 0.5) < 0.01
-
-
-def test_a_length_below_two_is_refused():
-  with pytest.raises(ValueError, match="Log-scaled's length must be at least 2, but got 1"):
-    log_scaled.scheme(length=1)

@@ -102,13 +102,8 @@ def test_cached_keys_are_those_of_the_full_pass(key):
 @pytest.mark.parametrize(
   ('arguments', 'message'),
   [
-    ({'length': 0}, "LongRoPE's length must be positive, but got 0"),
-    ({'original_length': 1}, "LongRoPE's original_length must be above 1, but got 1"),
-    ({'extension': 0.0}, "LongRoPE's extension must be positive, but got 0.0"),
     ({'short_factor': (1.0,)}, 'for each of the 1 pairs of width 2, but got 5'),
     ({'long_factor': (1.0, 0.0, 1.0, 1.0, 1.0)}, "LongRoPE's factors must be positive, but got"),
-    ({'base': -1.0}, 'The base must be positive, but got -1.0'),
-    ({'attention_factor': -1.0}, 'The attention factor must be positive, but got -1.0'),
   ],
 )
 def test_arguments_out_of_range_are_refused(arguments, message):

@@ -41,7 +41,7 @@ def test_each_frequency_turns_by_the_id_of_its_section(sections, interleaved, ax
   draw = np.random.default_rng(1).integers
   q_pos, k_pos = draw(0, 40, (2, 5, len(sections))), draw(0, 40, (2, 7, len(sections)))
   scheme = mrope.scheme(sections, 500.0, interleaved)
-  assert scheme.axes == len(sections)
+  assert scheme.traits.axes == len(sections)
   out = attend(q, k, v, scheme, {}, q_pos=q_pos, k_pos=k_pos)
   placed = [_turned(x, pos, axis, 500.0) for x, pos in ((q, q_pos), (k, k_pos))]
   assert error(out, loops.attention(loops.content(*placed), True, v)[0]) < 1e-5
@@ -136,11 +136,6 @@ def test_scaled_frequencies_take_the_place_of_ropes(key):
   assert error(found, expected) < 1e-6
   with pytest.raises(ValueError, match='a frequency for each of 4 pairs, but got 3'):
     mrope.scheme((2, 2), scaled=[1.0, 0.5, 0.1])
-
-
-def test_a_base_out_of_range_is_refused():
-  with pytest.raises(ValueError, match="M-RoPE's base must be positive, but got 0"):
-    mrope.scheme((2, 2), base=0.0)
 
 
 def test_heads_that_are_too_narrow_are_refused():

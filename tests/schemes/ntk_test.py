@@ -75,16 +75,3 @@ def test_one_pair_alone_is_the_fastest_and_stays():
   np.testing.assert_array_equal(ntk.frequencies(2, factor=7.0), [1.0])
   with pytest.raises(ValueError, match='more than one pair, but the width is 2'):
     ntk.rescaled_base(2)
-
-
-@pytest.mark.parametrize(
-  ('arguments', 'message'),
-  [
-    ({'factor': 0.0}, "NTK's factor must be positive, but got 0.0"),
-    ({'base': -1.0}, 'The base must be positive, but got -1.0'),
-    ({'fraction': 1.5}, r"RoPE's fraction must be in \(0, 1\], but got 1.5"),
-  ],
-)
-def test_arguments_out_of_range_are_refused(arguments, message):
-  with pytest.raises(ValueError, match=message):
-    ntk.scheme(**arguments)

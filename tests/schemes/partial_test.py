@@ -62,20 +62,6 @@ def test_a_still_pair_carries_content_at_any_distance():
   assert logit.sum() == 4
 
 
-@pytest.mark.parametrize(
-  ('arguments', 'message'),
-  [
-    ({'share': -0.5}, r"p-RoPE's share must be in \[0, 1\], but got -0.5"),
-    ({'share': 1.5}, r"p-RoPE's share must be in \[0, 1\], but got 1.5"),
-    ({'factor': 0.0}, "p-RoPE's factor must be positive, but got 0.0"),
-    ({'base': 0.0}, 'The base must be positive, but got 0.0'),
-  ],
-)
-def test_arguments_out_of_range_are_refused(arguments, message):
-  with pytest.raises(ValueError, match=message):
-    partial.scheme(**arguments)
-
-
 def test_an_odd_width_is_refused():
   with pytest.raises(ValueError, match='must be positive and even'):
     compiled(partial.scheme()).query({}, jnp.zeros((1, 1, 1, 5)), jnp.zeros((1, 1), jnp.int32))

@@ -1,7 +1,6 @@
 import jax
 import jax.numpy as jnp
 import numpy as np
-import pytest
 
 import posjax
 from posjax.schemes import pope
@@ -168,8 +167,3 @@ def test_large_numbers_stay_finite_with_their_gradients():
   number, slope = jax.jit(jax.value_and_grad(place))(x)
   assert np.isfinite(number)
   assert np.isfinite(slope).all()
-
-
-def test_a_base_out_of_range_is_refused():
-  with pytest.raises(ValueError, match="PoPE's base must be positive, but got 0"):
-    pope.scheme(base=0.0)

@@ -172,8 +172,6 @@ def test_the_cells_of_a_grid_may_be_more_than_the_positions(key):
 def test_ids_of_another_number_of_axes_are_refused(key):
   with pytest.raises(TypeError, match=r'of 2 axes need ids \[B, T, n\] or \[T, n\], but got'):
     randomized.scheme(50, axes=2).ids(jnp.zeros((2, 12, 3), jnp.int32), key)
-  with pytest.raises(ValueError, match='need at least one axis, but got 0'):
-    randomized.scheme(50, axes=0)
 
 
 def test_ids_that_are_not_one_integer_per_token_are_refused(key):
@@ -192,8 +190,6 @@ def test_more_tokens_than_positions_are_refused(key):
 
 
 def test_arguments_out_of_range_are_refused():
-  with pytest.raises(ValueError, match='at least one, but got max_length 0'):
-    randomized.scheme(0)
   for length in (0, 9):
     with pytest.raises(ValueError, match=rf'in 1 .. max_length 8, .* but got\s+{length}'):
       randomized.scheme(8, length)

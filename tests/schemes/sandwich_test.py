@@ -128,11 +128,6 @@ def test_a_width_that_is_not_even_and_positive_is_refused(width):
     sandwich.scheme(width)
 
 
-def test_a_base_that_is_not_positive_is_refused():
-  with pytest.raises(ValueError, match='base must be positive, but got 0'):
-    sandwich.scheme(base=0.0)
-
-
 def test_no_head_is_refused():
   with pytest.raises(ValueError, match='at least one head, but got 0'):
     sandwich.ratios(0)

@@ -213,5 +213,3 @@ def test_float_ids_are_refused(key, place):
 def test_arguments_out_of_range_are_refused():
   with pytest.raises(ValueError, match='needs a table, but both keys and values are False'):
     shaw.scheme(keys=False, values=False)
-  with pytest.raises(ValueError, match='must not be negative, but got -1'):
-    shaw.scheme(max_distance=-1)

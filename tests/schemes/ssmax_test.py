@@ -53,15 +53,3 @@ def test_it_begins_as_plain_attention_at_the_length():
   assert error(scheme.query(params, x, jnp.array([[299]])), x) < 1e-6
   assert error(scheme.query(params, x, jnp.array([[99]])), x) > 0.1
   np.testing.assert_array_equal(scheme.query(params, x, jnp.array([[0]])), 0 * x)
-
-
-@pytest.mark.parametrize(
-  ('arguments', 'message'),
-  [
-    ({'length': 1}, "SSMax's length must be at least 2, but got 1"),
-    ({'count': 0}, "SSMax's count must be at least 1, but got 0"),
-  ],
-)
-def test_arguments_out_of_range_are_refused(arguments, message):
-  with pytest.raises(ValueError, match=message):
-    ssmax.scheme(**arguments)

@@ -104,9 +104,3 @@ def test_initial_entries_have_deviation_two_hundredths(key):
 def test_fractions_of_a_token_are_refused(key):
   with pytest.raises(TypeError, match='needs integer ids, but got float32'):
     swin.bias(_params(key)['table'], jnp.zeros((3, 2)))
-
-
-@pytest.mark.parametrize('size', [(0, 4), (4, 0), (-1, 4)])
-def test_an_empty_window_is_refused(size):
-  with pytest.raises(ValueError, match=f'must have a token, but got {size[0]} x {size[1]}'):
-    swin.scheme(*size)

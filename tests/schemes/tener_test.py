@@ -205,11 +205,6 @@ def test_initial_values_are_glorot_normal(key):
   assert abs(params['u'] - params['v']).max() > deviation
 
 
-def test_a_base_that_is_not_positive_is_refused():
-  with pytest.raises(ValueError, match="TENER's base must be positive, but got 0"):
-    tener.scheme(base=0.0)
-
-
 def test_a_head_too_narrow_for_a_sine_and_a_cosine_is_refused():
   x, pos = jnp.zeros((1, 2, 3, 1)), jnp.zeros((1, 2), jnp.int32)
   params = {'u': jnp.zeros((3, 1)), 'v': jnp.zeros((3, 1))}

@@ -273,19 +273,6 @@ def test_a_clamp_needs_integer_ids():
     make(max_distance=2).logits(params, jnp.zeros(()), q, k, pos[:, :4], pos)
 
 
-@pytest.mark.parametrize(
-  ('argument', 'message'),
-  [
-    ({'base': 0.0}, "Transformer-XL's base must be positive, but got 0"),
-    ({'max_distance': 0}, 'max_distance must be positive, or None for none, but got 0'),
-    ({'max_distance': -1}, 'max_distance must be positive, or None for none, but got -1'),
-  ],
-)
-def test_arguments_out_of_range_are_refused(argument, message):
-  with pytest.raises(ValueError, match=message):
-    transformer_xl.scheme(**argument)
-
-
 def test_an_odd_width_of_the_model_is_refused(key):
   message = 'as many sines as cosines, so an even width, but got 9'
   with pytest.raises(ValueError, match=message):

@@ -15,8 +15,8 @@ DIMS = posjax.Dims(6, 4, 4, 2)
 
 @functools.partial(jax.jit, static_argnums=3)
 def attend(q, k, v, scheme, params, q_pos, k_pos):
-  ready, q_at = scheme.prepare(params, q, q_pos, None)
-  k_at = scheme.prepare(params, k, k_pos, None)[1]
+  ready, q_at = posjax.prepare(scheme, params, q[:, :, 0], q_pos)
+  k_at = posjax.prepare(scheme, params, k[:, :, 0], k_pos)[1]
   named = {'q_pos': q_pos, 'k_pos': k_pos, 'q_at': q_at, 'k_at': k_at}
   return posjax.attend(q, k, v, scheme, ready, **named)
 
@@ -95,7 +95,7 @@ def _positional(scheme, params, pos):
   """The logits of heads of zeros at `pos`: the positional term alone, [H, T, T]."""
   pos = jnp.asarray(pos)[None]
   zero = jnp.zeros((1, pos.shape[1], 4, 4))
-  params, at = scheme.prepare(params, zero, pos, None)
+  params, at = posjax.prepare(scheme, params, zero[:, :, 0], pos)
   q, k = scheme.query(params, zero, at), scheme.key(params, zero[:, :, :2], at)
   product = posjax.math.heads.product(q, k) / 2
   return np.asarray(scheme.logits(params, product, zero, zero[:, :, :2], at, at))[0]
@@ -183,7 +183,6 @@ def test_float_ids_are_refused():
 @pytest.mark.parametrize(
   ('arguments', 'message'),
   [
-    ({'max_length': 0}, 'needs at least one row, but got 0'),
     ({'num_buckets': 7}, 'even number of buckets, but got 7'),
     ({'num_buckets': 2}, 'at least 2 buckets for each direction, but got 1'),
     ({'num_buckets': 32, 'max_distance': 8}, 'max_distance of 16 buckets must be above 8'),

@@ -186,21 +186,6 @@ def test_bfloat16_heads_are_multiplied_in_float32():
   assert error(found, _reference(q, k, *pos, 16)) < 1e-5
 
 
-@pytest.mark.parametrize(
-  ('argument', 'message'),
-  [
-    ({'base': 0.0}, "xPos's base must be positive, but got 0"),
-    ({'scale_base': -512.0}, "xPos's scale_base must be positive, but got -512"),
-    ({'gamma': 0.0}, "xPos's gamma must be positive, but got 0"),
-    ({'fraction': 0.0}, r"xPos's fraction must be in \(0, 1\], but got 0"),
-    ({'fraction': 1.5}, r"xPos's fraction must be in \(0, 1\], but got 1.5"),
-  ],
-)
-def test_arguments_out_of_range_are_refused(argument, message):
-  with pytest.raises(ValueError, match=message):
-    xpos.scheme(**argument)
-
-
 def test_a_width_that_is_not_even_is_refused():
   x, pos = jnp.zeros((1, 2, 1, 5)), jnp.zeros((1, 2), jnp.int32)
   with pytest.raises(ValueError, match=r'positive and even, but fraction 1.0 of head width 5'):

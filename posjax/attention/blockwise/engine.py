@@ -20,7 +20,7 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Bool, Inexact
 
-from posjax.attention import distances, schedule
+from posjax.attention import distances, places, schedule
 from posjax.attention.blockwise import groups, operands
 from posjax.attention.blockwise.cut import (
   add,
@@ -46,7 +46,8 @@ from posjax.attention.blockwise.tiles import (
 from posjax.attention.distances import Sizes, Table
 from posjax.attention.inputs import Operands, Rules, Tokens
 from posjax.attention.softmax import Sums
-from posjax.scheme import Scheme, in_tiles
+from posjax.math.heads import at_least_float32
+from posjax.scheme import Scheme, Values
 
 
 def attend(scheme: Scheme, rules: Rules, x: Operands) -> Inexact[Array, 'B T H E']:
@@ -57,13 +58,54 @@ def attend(scheme: Scheme, rules: Rules, x: Operands) -> Inexact[Array, 'B T H E
     rules: the plain arguments of `attend`.
     x: its arrays.
   """
-  scheme, q, k = in_tiles(scheme), x.q, x.k
+  q, k = x.q, x.k
+  turned_q, turned_k = places.turned(scheme, x.params, q, k)  # place 2
+  x = x._replace(v=places.turned_values(scheme, x.params, x.v, k))  # place 4: values.turn
+  width = x.v.shape[-1]
+  beside = _added_width(scheme, x)
+  if beside:  # `turn_back` is not for what is added, which gets a place beside the values
+    x = x._replace(v=jnp.pad(x.v, (*((0, 0),) * 3, (0, beside))))
+  x = x._replace(q=q._replace(turned=turned_q), k=k._replace(turned=turned_k))
+  total = _in_tiles(in_tiles(scheme, width if beside else 0), rules, x)
+  out = places.turned_back(scheme, x.params, total[..., :width], q)  # place 4: values.turn_back
+  return out + total[..., width:] if beside else out
+
+
+def _added_width(scheme: Scheme, x: Operands) -> int:
+  """The width of the output, where values are turned back and others are added to them; else 0."""
+  if scheme.values.add is None or scheme.values.turn_back == Values().turn_back:
+    return 0
+  total = jax.ShapeDtypeStruct((*x.q.raw.shape[:-1], x.v.shape[-1]), x.v.dtype)
+  turn_back = lambda total: places.turned_back(scheme, x.params, total, x.q)
+  return jax.eval_shape(turn_back, total).shape[-1]
+
+
+@functools.lru_cache(maxsize=1024)  # an equal scheme for each call: JAX would compile another anew
+def in_tiles(scheme: Scheme, beside: int) -> Scheme:
+  """The scheme with its faster forms in their places, for values that are turned already.
+
+  Args:
+    scheme: any scheme.
+    beside: before how many zeros of the values `values.add` puts its own.
+  """
+  tiled = scheme.traits.tiled
+  add: Any = tiled.add or scheme.values.add
+
+  def padded(params, weights, q_at, k_at):
+    return jnp.pad(add(params, weights, q_at, k_at), (*((0, 0),) * 3, (beside, 0)))
+
+  values = Values(add=padded if beside else add)
+  return scheme._replace(logits=tiled.logits or scheme.logits, values=values)
+
+
+def _in_tiles(scheme: Scheme, rules: Rules, x: Operands) -> Inexact[Array, 'B T H E']:
+  q, k = x.q, x.k
   (batch, queries, heads), keys = q.raw.shape[:3], k.raw.shape[1]
   budget = groups.budget() if groups.is_separable(scheme) else None
   # A tile holds all heads where a bias, or `relative`, meets ids that do not count up by one.
-  apart = budget is not None and scheme.bias is None and scheme.tiled.relative is None
+  apart = budget is not None and scheme.bias is None and scheme.traits.tiled.relative is None
   rows = 1 if apart else batch * heads
-  size = tile_size(queries, keys, rows, 'S' in scheme.whole, budget is not None)
+  size = tile_size(queries, keys, rows, 'S' in scheme.traits.mixes, budget is not None)
   if jnp.iscomplexobj(q.raw) or jnp.iscomplexobj(k.raw):  # `relative` is defined for real heads
     scheme = _without_relative(scheme)
   counts_up = None
@@ -79,7 +121,8 @@ def attend(scheme: Scheme, rules: Rules, x: Operands) -> Inexact[Array, 'B T H E
 
 
 def _without_relative(scheme: Scheme) -> Scheme:
-  return scheme._replace(tiled=scheme.tiled._replace(relative=None))
+  tiled = scheme.traits.tiled._replace(relative=None)
+  return scheme._replace(traits=scheme.traits._replace(tiled=tiled))
 
 
 def tile_size(
@@ -312,13 +355,13 @@ def _like(leaf: Array, cotangent: Array) -> Array:
 
 def _zeros(tree: Any) -> Any:
   """Zeros to add cotangents to: in float32, or what is wider."""
-  zeros = lambda x: jnp.zeros(x.shape, jnp.result_type(x, jnp.float32))
+  zeros = lambda x: jnp.zeros(x.shape, at_least_float32(x))
   return jax.tree.map(zeros, tree)
 
 
 def _dtypes(x: Tiles) -> tuple[Any, Any]:
   """The dtypes to add outputs and logits in: float32 or wider; the second is never complex."""
-  wide = jnp.result_type(jnp.float32, *jax.tree.leaves(split(x)[0]))
+  wide = at_least_float32(*jax.tree.leaves(split(x)[0]))
   return wide, jnp.finfo(wide).dtype
 
 

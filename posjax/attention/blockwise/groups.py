@@ -72,14 +72,14 @@ def _cores() -> int:
 
 def is_separable(scheme: Scheme) -> bool:
   """Whether tiles may hold some heads only, once what depends on the distance is tabulated."""
-  if 'H' in scheme.whole:
+  if 'H' in scheme.traits.mixes:
     return False
-  return scheme.tiled.cut_heads is not None or not _is_called(scheme)
+  return scheme.traits.tiled.cut_heads is not None or not _is_called(scheme)
 
 
 def _is_called(scheme: Scheme) -> bool:
   """Whether tiles call the scheme at all, once its distances are tabulated."""
-  return declares(scheme, 'logits') or scheme.values is not None
+  return declares(scheme, 'logits') or scheme.values.add is not None
 
 
 def grouped(plan: Plan, x: Tiles) -> Groups:
@@ -125,7 +125,7 @@ def plan_of(plan: Plan, groups: Groups) -> Plan:
 
 def params_of(plan: Plan, groups: Groups, group: Any, params: Params) -> Params:
   """The parameters that the tiles of one group compute with."""
-  cut_heads, count = plan.scheme.tiled.cut_heads, groups.heads * groups.shared
+  cut_heads, count = plan.scheme.traits.tiled.cut_heads, groups.heads * groups.shared
   if cut_heads is None:  # its tiles need none
     return ()
   return cut_heads(params, group % groups.per_row * count, count, groups.shared)
@@ -144,7 +144,7 @@ def add_params_back(
     so_far: cotangents of their floats, see `tiles.split`.
     d_part: cotangents of the floats of `params_of` the group.
   """
-  if plan.scheme.tiled.cut_heads is None:
+  if plan.scheme.traits.tiled.cut_heads is None:
     return so_far
   floats, others = split(params)
   part = lambda floats: split(params_of(plan, groups, group, join(floats, others)))[0]

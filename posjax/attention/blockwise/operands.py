@@ -39,12 +39,12 @@ class Tiles(NamedTuple):
 
 def needed(scheme: Scheme, rules: Rules, side: Side) -> Side:
   """The side, without the arrays that no tile reads."""
-  logits, relative = declares(scheme, 'logits'), scheme.tiled.relative is not None
+  logits, relative = declares(scheme, 'logits'), scheme.traits.tiled.relative is not None
   is_read = {
     'raw': logits or relative,
-    'positioned': not relative,
+    'turned': not relative,
     'pos': scheme.bias is not None or relative,
-    'at': logits or relative or scheme.values is not None,
+    'at': logits or relative or scheme.values.add is not None,
     'index': rules.dropout_rate > 0,
   }
   return without(side, *(name for name, read in is_read.items() if not read))
@@ -68,17 +68,17 @@ def build(plan: Plan, x: Operands, tabulated: bool) -> Tiles:
   of_queries = functools.partial(cut_heads, size=plan.queries)
   of_keys = functools.partial(cut_heads, size=plan.keys, kv_heads=kv_heads)
   v = of_keys(x.v)
-  q_side = cut_tokens(without(x.q, 'positioned'), plan.queries)
-  k_side = cut_tokens(without(x.k, 'positioned'), plan.keys)
+  q_side = cut_tokens(without(x.q, 'turned'), plan.queries)
+  k_side = cut_tokens(without(x.k, 'turned'), plan.keys)
   table = Table(None, None)
   if tabulated:
     lengths = q_side.order.shape[0] * plan.queries, v.shape[0] * plan.keys
     table = distances.tabulate(scheme, params, x.q.pos, x.k.pos, *lengths)
   q = k = relative = None
-  form = scheme.tiled.relative
+  form = scheme.traits.tiled.relative
   if form is None:
-    q = of_queries(x.q.positioned, kv_heads=kv_heads)
-    k = of_keys(_conjugate(x.k.positioned))
+    q = of_queries(jnp.asarray(x.q.turned), kv_heads=kv_heads)
+    k = of_keys(_conjugate(jnp.asarray(x.k.turned)))
   elif tabulated:
     q, k = of_queries(form.content(params, x.q.raw), kv_heads=kv_heads), of_keys(x.k.raw)
     relative = of_queries(form.heads(params, x.q.raw), kv_heads=plan.heads)

@@ -16,9 +16,9 @@ from jaxtyping import Array, Bool, Float, Inexact, UInt32
 
 from posjax.attention import masks, places
 from posjax.attention.distances import Table
-from posjax.attention.inputs import Rules, Side, check_returned
+from posjax.attention.inputs import Rules, Side
 from posjax.attention.softmax import Sums, softmax_step
-from posjax.math.heads import product
+from posjax.math.heads import at_least_float32, product
 from posjax.math.toeplitz import shift, unshift
 from posjax.scheme import Params, PRNGKey, Scheme, declares
 
@@ -133,7 +133,7 @@ def forward(plan: Plan, x: Tile, sums: Sums) -> tuple[Sums, Array, Array]:
   if plan.rules.dropout_rate:
     weights = weights * _dropout_mask(plan, x)
   more = jnp.einsum('bkts,bkes->bkte', _by_key_head(plan, x, weights), wide(x.v))
-  if plan.scheme.values:
+  if plan.scheme.values.add:
     more = more + _values(plan, x, weights)
   return sums, factor.reshape(*more.shape[:3], 1), more
 
@@ -156,7 +156,7 @@ def backward(plan: Plan, x: Tile, rows: Rows) -> Cotangents:
   d_weights = _real(jnp.einsum('bket,bkes->bkts', d_out, wide(x.v))).reshape(weights.shape)
   factors = _dropout_mask(plan, x) if plan.rules.dropout_rate else None
   mixed = weights if factors is None else weights * factors
-  if plan.scheme.values:
+  if plan.scheme.values.add:
     values = lambda floats, mixed: _values(plan, with_floats(floats), mixed)
     _, values_back = jax.vjp(values, floats, mixed)
     d_floats, more = values_back(d_out.swapaxes(-1, -2))
@@ -203,9 +203,9 @@ def _logits_vjp(plan: Plan, x: Tile, floats, with_floats):
 
 def _content(plan: Plan, x: Tile) -> Inexact[Array, 'B H T S'] | None:
   """The scaled products of heads; None where the tile must call place 2 first."""
-  if x.q is None:
+  if x.q is None or x.k is None:
     return None
-  dtype = jnp.result_type(x.q, x.k, jnp.float32)
+  dtype = at_least_float32(x.q, x.k)
   logits = jnp.einsum('bkdt,bkds->bkts', x.q, x.k, preferred_element_type=dtype)
   logits = logits.reshape(logits.shape[0], plan.heads, plan.queries, plan.keys)
   if x.relative is not None:
@@ -239,20 +239,16 @@ def _vectors(x: Tile) -> Float[Array, 'B H W n']:
 def _logits(plan: Plan, x: Tile, content) -> Float[Array, 'B H T S']:
   scheme, q, k = plan.scheme, x.q_side, x.k_side
   if content is None:
-    heads = scheme.query(x.params, q.raw, q.at), scheme.key(x.params, k.raw, k.at)
-    content = product(*heads) * plan.rules.scale
+    content = product(*places.turned(scheme, x.params, q, k)) * plan.rules.scale
   allowed = masks.visible(q, k, plan.rules, x.mask)
-  bias = x.table.bias
-  if scheme.bias and bias is None:
-    bias = places.bias(scheme.bias, x.params, q.pos, k.pos)
-  return places.final_logits(scheme, x.params, content, q, k, plan.rules, allowed, bias, x.bias)
+  logits = places.logits(scheme, x.params, content, q, k, allowed)
+  bias = places.bias(scheme, x.params, q, k) if x.table.bias is None else x.table.bias
+  return places.limited(logits, bias, x.bias, allowed, plan.rules)
 
 
 def _values(plan, x: Tile, weights) -> Inexact[Array, 'B K t E']:
   """Place 4, in the order of `Running.out`."""
-  out = plan.scheme.values(x.params, weights, x.q_side.at, x.k_side.at)
-  batch, heads, queries, _ = weights.shape
-  check_returned('values', out, (batch, queries, heads, x.v.shape[2]))
+  out = places.added(plan.scheme, x.params, weights, x.q_side, x.k_side, x.v.shape[2])
   return out.swapaxes(1, 2).reshape(*x.v.shape[:2], -1, out.shape[-1])
 
 
@@ -287,7 +283,7 @@ def join(floats: Any, others: Any) -> Any:
 
 def wide(x: Array) -> Array:
   """The array in float32, or in its own dtype where that is wider."""
-  return x.astype(jnp.result_type(x, jnp.float32))
+  return x.astype(at_least_float32(x))
 
 
 def add_wide(*trees: Any) -> Any:

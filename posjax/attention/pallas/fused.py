@@ -22,12 +22,13 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Float, Inexact
 
+from posjax.attention import places
 from posjax.attention.blockwise import engine
-from posjax.attention.distances import bias_by_distance, contiguous, falling
+from posjax.attention.distances import contiguous, falling
 from posjax.attention.inputs import Operands, Rules, Side, Tokens, make_side
 from posjax.attention.pallas.formulas import Problem
 from posjax.attention.softmax import Sums
-from posjax.scheme import Ids, Params, Scheme, declares, without_place_2
+from posjax.scheme import Ids, Params, Scheme, Values, declares
 
 
 class Target(NamedTuple):
@@ -80,12 +81,15 @@ def attend(scheme: Scheme, rules: Rules, x: Operands) -> Inexact[Array, 'B T H E
     rules: the plain arguments of `attend`.
     x: its arrays.
   """
-  target, q, k = here(), x.q, x.k
-  if target is None or _refusal(target, scheme, q, k, x.v, x.mask, x.bias, rules.dropout_rate):
+  target, params = here(), x.params
+  q, k = places.turned(scheme, params, x.q, x.k)  # place 2
+  v = places.turned_values(scheme, params, x.v, x.k)  # place 4: values.turn
+  if target is None or _refusal(target, scheme, x, q, k, v, rules.dropout_rate):
     return engine.attend(scheme, rules, x)
-  plan = Plan(scheme, rules, target, scheme.bias is None or _counts(q.pos, k.pos) is True)
-  sides = Sides(q.pos, k.pos, _tokens(q), _tokens(k))
-  return _attend(plan, Heads(x.params, q.positioned, k.positioned, x.v, x.sinks), sides)
+  plan = Plan(scheme, rules, target, scheme.bias is None or _counts(x.q.pos, x.k.pos) is True)
+  sides = Sides(x.q.pos, x.k.pos, _tokens(x.q), _tokens(x.k))
+  out = _attend(plan, Heads(params, q, k, v, x.sinks), sides)
+  return places.turned_back(scheme, params, out, x.q)  # place 4: values.turn_back
 
 
 def here() -> Target | None:
@@ -133,11 +137,15 @@ def chosen(
     >>> chosen(x, x, x, Scheme(), {}, q_pos=pos, k_pos=pos)
     'blockwise: there is no TPU and no Hopper GPU'
   """
-  q_side = make_side('q', q, scheme, scheme.query, params, q_pos, q_at, q_order, None)
-  k_side = make_side('k', k, scheme, scheme.key, params, k_pos, k_at, k_order, None)
+  q_side = make_side('q', q, scheme, q_pos, q_at, q_order)
+  k_side = make_side('k', k, scheme, k_pos, k_at, k_order)
   v = v.reshape(*k_side.raw.shape[:-1], v.shape[-1])
-  v = scheme.value(params, v, k_side.at)
-  why = _refusal(here(), scheme, q_side, k_side, v, mask, bias, dropout_rate)
+  x = Operands(params, q_side, k_side, v, mask, bias=bias)
+  heads = (
+    *places.turned(scheme, params, q_side, k_side),
+    places.turned_values(scheme, params, v, k_side),
+  )
+  why = _refusal(here(), scheme, x, *heads, dropout_rate)
   if why:
     return f'blockwise: {why}'
   if scheme.bias is None or _counts(q_side.pos, k_side.pos):
@@ -145,29 +153,33 @@ def chosen(
   return 'pallas where the ids count up by one, else blockwise'
 
 
-def _refusal(target, scheme: Scheme, q: Side, k: Side, v: Array, mask, bias, dropout_rate) -> str:
+def _refusal(
+  target: Target | None, scheme: Scheme, x: Operands, q: Array, k: Array, v: Array, dropout_rate
+) -> str:
   """Why the kernels cannot compute this, as far as it is known before it runs; '' if they can."""
-  for field in ('logits', 'values'):
-    if declares(scheme, field):
-      return f'the scheme has {field}'
-  if mask is not None:
+  if declares(scheme, 'logits'):
+    return 'the scheme has logits'
+  if scheme.values.add:
+    return 'the scheme has values.add'
+  if x.mask is not None:
     return 'there is a mask'
-  if bias is not None:
+  if x.bias is not None:
     return 'the call has a bias'
   if dropout_rate:
     return 'there is dropout'
-  if any(x.dtype not in (jnp.float32, jnp.bfloat16) for x in (q.positioned, k.positioned, v)):
+  if any(heads.dtype not in (jnp.float32, jnp.bfloat16) for heads in (q, k, v)):
     return 'the heads are neither float32 nor bfloat16'
-  if any(x.dtype not in (jnp.int32, jnp.float32) for x in (q.order, k.order)):
+  if any(side.order.dtype not in (jnp.int32, jnp.float32) for side in (x.q, x.k)):
     return 'the order is neither int32 nor float32'
   if scheme.bias is not None:
-    if q.pos.ndim > 2 or not jnp.issubdtype(jnp.result_type(q.pos, k.pos), jnp.integer):
+    pos = x.q.pos, x.k.pos
+    if pos[0].ndim > 2 or not jnp.issubdtype(jnp.result_type(*pos), jnp.integer):
       return 'the bias is of ids that are not single integers'
-    if _counts(q.pos, k.pos) is False:
+    if _counts(*pos) is False:
       return 'the bias is of ids that do not count up by one'
   if target is None:
     return 'there is no TPU and no Hopper GPU'
-  return target.kernels.refusal(q.positioned, k.positioned, v)
+  return target.kernels.refusal(q, k, v)
 
 
 def _counts(q_pos: Ids, k_pos: Ids) -> bool | None:
@@ -251,7 +263,7 @@ def _table(plan: Plan, x: Heads, params: Params, sides: Sides):
   if plan.scheme.bias is None:
     return None
   distance = falling(sides.q_pos, sides.k_pos, sides.q_pos.shape[1], sides.k_pos.shape[1])
-  bias = bias_by_distance(plan.scheme.bias, params, distance).astype(jnp.float32)
+  bias = places.by_head(plan.scheme.bias(params, distance), distance.shape).astype(jnp.float32)
   return jnp.broadcast_to(bias, (bias.shape[0], x.q.shape[2], bias.shape[2]))
 
 
@@ -275,11 +287,11 @@ def _d_sinks(sinks, top, delta):
 
 def _blockwise(plan: Plan, sides: Sides, x: Heads):
   """The same in tiles, for any ids. `at` is not needed: place 2 is done, and there is no other."""
-  scheme = without_place_2(plan.scheme)
+  scheme = places.without_place_2(plan.scheme)._replace(values=Values())
   index = lambda n: jnp.arange(n, dtype=jnp.int32)
 
   def side(heads, pos, tokens):
-    return Side(heads, heads, pos, (), tokens.order, tokens.segments, index(heads.shape[1]))
+    return Side(heads, pos, (), tokens.order, tokens.segments, index(heads.shape[1]))
 
   q = side(x.q, sides.q_pos, sides.q_tokens)
   k = side(x.k, sides.k_pos, sides.k_tokens)

@@ -95,7 +95,9 @@ def nll(emissions: Array, transitions: Transitions, tags: Array, lengths: Array)
   # and their difference is exact to more digits.
   emissions, _ = _lowered(emissions, lengths)
   partition = log_partition(emissions, transitions, lengths)
-  return partition - score(emissions, transitions, tags, lengths)
+  given = score(emissions, transitions, tags, lengths)
+  legal = given > -jnp.inf  # otherwise the partition, too, may be -inf
+  return jnp.where(legal, partition - jnp.where(legal, given, 0), jnp.inf)
 
 
 def score(emissions: Array, transitions: Transitions, tags: Array, lengths: Array) -> jax.Array:

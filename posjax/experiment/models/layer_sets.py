@@ -132,7 +132,8 @@ def is_complex(scheme: Scheme, dims: Dims) -> bool:
   """Whether a scheme makes complex numbers of real embeddings, in a model of these sizes."""
   if not any(declares(part, 'embed') for part in scheme.parts or (scheme,)):
     return False
-  pos = (1, 1) if scheme.axes < 2 else (1, 1, scheme.axes)
+  axes = scheme.traits.axes or 1
+  pos = (1, 1, axes) if axes > 1 else (1, 1)
 
   def embedded(key, x):
     ids = scheme.ids(jnp.zeros(pos, jnp.int32), None)

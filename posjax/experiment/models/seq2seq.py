@@ -429,9 +429,9 @@ def _check_embeds(given: Scheme | Sequence[Scheme], dims: Dims) -> Scheme:
 def _check_compares(similarity: Scheme) -> None:
   """Raises ValueError if a similarity does more than compare a query with a key."""
   for part in similarity.parts or (similarity,):
-    other = {'ids', 'embed', 'value', 'output', 'values'} & set(places(part))
+    other = {'ids', 'embed', 'values'} & set(places(part))
     other |= {name for name in ('prepare', 'init_model') if declares(part, name)}
-    if other or part.axes > 1:
+    if other or part.traits.axes > 1:
       raise ValueError(
         'model.similarity must be a scheme that compares queries with keys, and does no more, but '
         f'got one with {", ".join(sorted(other)) or "several ids per token"}.'

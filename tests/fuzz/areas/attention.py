@@ -126,7 +126,7 @@ def one_wrong(scheme: str) -> Iterator[Case]:
   wrong = {**WRONG, **{name: arrays(name) for name in ('q', 'k', 'v')}}
   wrong['params'] = [None, [], 'x', 3, {'nothing': np.ones(3, 'float32')}, ({},) * 7]
   for side, count in (('q', T), ('k', S)):
-    if posjax.get(scheme).axes < 2:
+    if posjax.get(scheme).traits.axes < 2:
       wrong[f'{side}_pos'] = [None, *positions('pos', count)]
       wrong[f'{side}_order'] = positions('order', count)
     wrong[f'{side}_segments'] = [np.ones(count, 'int32'), *positions('segments', count)]

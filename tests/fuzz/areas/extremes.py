@@ -126,7 +126,7 @@ def hidden() -> Iterator[Case]:
       for number, way in ((float('nan'), 'dense'), (INF, 'blockwise')):
         _, k, v = heads()
         spoiled = {'k': k, 'v': v.at[:, [2, 5]].set(number)}
-        if 'S' not in scheme.whole:  # such a scheme sees the keys together
+        if 'S' not in scheme.traits.mixes:  # such a scheme sees the keys together
           spoiled['k'] = k.at[:, [2, 5]].set(number)
         title = f'attend({name!r}, {number} in tokens that {how} hides, {way!r})'
         call = functools.partial(attend, name, implementation=way, **spoiled, **options)

@@ -216,10 +216,10 @@ def attends(scheme: posjax.Scheme) -> str:
     return ''
   params = posjax.init(scheme, jax.random.key(0), dims)
   pos = jnp.arange(KEYS)
-  pos = pos if scheme.axes < 2 else jnp.stack([pos] * scheme.axes, -1)
+  pos = pos if scheme.traits.axes < 2 else jnp.stack([pos] * scheme.traits.axes, -1)
   x, at = jnp.asarray(normal(1, KEYS, 64)), None
   if declares(scheme, 'prepare'):
-    params, at = scheme.prepare(params, x, pos[None], None)
+    params, at = posjax.prepare(scheme, params, x, pos[None])
   q = x.reshape(1, KEYS, 8, 8)
   out = posjax.attend(q, q, q, scheme, params, q_pos=pos, k_pos=pos, q_at=at, k_at=at)
   return '' if jnp.isfinite(out).all() else 'the output is not finite'

@@ -163,7 +163,7 @@ def outputs(name: str, options: dict[str, Any]) -> tuple[Any, Any]:
   params = scheme_params(layer)
   at = None
   if declares(one.scheme, 'prepare'):
-    params, at = one.scheme.prepare(params, X, jnp.broadcast_to(pos, (2, *pos.shape)), None)
+    params, at = posjax.prepare(one.scheme, params, X, jnp.broadcast_to(pos, (2, *pos.shape)))
   sides = {'q_pos': pos, 'k_pos': pos, 'q_at': at, 'k_at': at, 'q_order': order, 'k_order': order}
   heads = layer.query(X), layer.key(X), layer.value(X)
   inner = oracle.attention(*heads, one.scheme, params, **sides, **options)

@@ -84,12 +84,16 @@ def used(make: Any, named: dict[str, Any]) -> Any:
     return None  # a table that large is a matter of memory
   params = posjax.init(scheme, jax.random.key(0), DIMS)
   pos = jnp.arange(KEYS)
-  pos = pos if scheme.axes < 2 else jnp.stack([pos // 3, *[pos % 3] * (scheme.axes - 1)], -1)
+  pos = (
+    pos
+    if scheme.traits.axes < 2
+    else jnp.stack([pos // 3, *[pos % 3] * (scheme.traits.axes - 1)], -1)
+  )
   tokens = jnp.arange(KEYS)[None]
   x = scheme.embed(params, jnp.asarray(normal(1, KEYS, DIMS.width)), tokens, pos[None])
   at = None
   if declares(scheme, 'prepare'):
-    params, at = scheme.prepare(params, x, pos[None], None)
+    params, at = posjax.prepare(scheme, params, x, pos[None])
   q, k, v = (y[:1] for y in heads())
   q_at = None if at is None else jax.tree.map(lambda leaf: leaf[:, -QUERIES:], at)
   sides = {'q_pos': pos[-QUERIES:], 'k_pos': pos, 'q_at': q_at, 'k_at': at}

@@ -62,15 +62,19 @@ def subject(line: str, rows: int = 2) -> Subject:
   trained = jax.tree.map(lambda x: jnp.asarray(x + draw(0.1, 0.4, x.shape), x.dtype), trained)
   raw = params = posjax.merge(trained, fixed)
   order = jnp.arange(KEYS, dtype=jnp.int32)
-  pos = order if scheme.axes < 2 else jnp.stack([order // 3, *[order % 3] * (scheme.axes - 1)], -1)
+  pos = (
+    order
+    if scheme.traits.axes < 2
+    else jnp.stack([order // 3, *[order % 3] * (scheme.traits.axes - 1)], -1)
+  )
   at = None
   if declares(scheme, 'prepare'):
     ids = jnp.broadcast_to(pos, (rows, *pos.shape))
-    params, at = scheme.prepare(params, jnp.asarray(normal(rows, KEYS, DIMS.width)), ids, None)
+    params, at = posjax.prepare(scheme, params, jnp.asarray(normal(rows, KEYS, DIMS.width)), ids)
   last = lambda x: x[:, -QUERIES:]
   q_side = {'pos': pos[-QUERIES:], 'at': None if at is None else jax.tree.map(last, at)}
   k_side = {'pos': pos, 'at': at}
-  if declares(scheme, 'ids') or scheme.axes > 1:
+  if declares(scheme, 'ids') or scheme.traits.axes > 1:
     q_side['order'], k_side['order'] = order[-QUERIES:], order
   return Subject(line, scheme, raw, params, q_side, k_side)
 

@@ -35,8 +35,8 @@ def prepared(name: str, dims: posjax.Dims) -> Any:
     params = posjax.init(scheme, jax.random.key(0), dims)
     if not declares(scheme, 'prepare'):
       return params
-    pos = jnp.zeros((1, 2, scheme.axes) if scheme.axes > 1 else (1, 2), jnp.int32)
-    return scheme.prepare(params, jnp.zeros((1, 2, dims.width)), pos, None)[0]
+    pos = jnp.zeros((1, 2, scheme.traits.axes) if scheme.traits.axes > 1 else (1, 2), jnp.int32)
+    return posjax.prepare(scheme, params, jnp.zeros((1, 2, dims.width)), pos)[0]
 
   return jax.eval_shape(make)
 

@@ -1,8 +1,10 @@
 """A recurrent network of GRU cells (gated recurrent units), in one direction or in both.
 
 Reference: Cho et al. 2014, https://arxiv.org/abs/1406.1078. The reset gate multiplies the recurrent
-product, as in Flax, PyTorch and cuDNN, not the state before it. Complex cells are built like the
-complex LSTM of Wang et al. 2020, https://arxiv.org/abs/1912.12333, who have none.
+product, as in Flax, PyTorch and cuDNN, not the state before it. PyTorch adds a second bias to that
+product (b_hn), which Flax's cell does not have, so that PyTorch's weights do not load exactly.
+Complex cells are built like the complex LSTM of Wang et al. 2020,
+https://arxiv.org/abs/1912.12333, who have none.
 """
 
 from flax import nnx
