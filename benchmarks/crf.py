@@ -25,7 +25,7 @@ import numpy as np
 from benchmarks.command import words
 from benchmarks.memory import MEBIBYTE
 from benchmarks.report import machine
-from posjax.experiment.models.crf import Transitions, log_partition
+from posjax.experiment.tasks.tagging.crf import Transitions, log_partition
 
 WAYS = ('scan', 'in pairs')
 PASSES = ('forward', 'gradient')

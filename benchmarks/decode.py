@@ -23,8 +23,8 @@ import numpy as np
 from flax import nnx
 
 import posjax
-from posjax.experiment.generate import generate
-from posjax.experiment.models.transformer import Transformer
+from posjax.models.generate import generate
+from posjax.models.transformer import Transformer
 
 SCHEMES = 'rope|alibi|t5|shaw|transformer_xl|cope'
 VOCAB = 256

@@ -89,8 +89,8 @@ class Range(NamedTuple):
       'below': self.below,
     }
     written = lambda bound: '2^31' if bound == _END else f'{bound:,}'
-    told = [f'{word} {written(bound)}' for word, bound in bounds.items() if bound is not None]
-    return f'{words} {" and ".join(told)}'
+    limits = [f'{word} {written(bound)}' for word, bound in bounds.items() if bound is not None]
+    return f'{words} {" and ".join(limits)}'
 
 
 INT32 = Range(-_END, below=_END)
@@ -183,6 +183,33 @@ def nearest(name: str, known: Iterable[str]) -> str | None:
   return next(iter(difflib.get_close_matches(name, tuple(known), n=1)), None)
 
 
+def check_known(what: str, name: str, known: Iterable[str]) -> None:
+  """Refuses a name that is none of those that there are.
+
+  Args:
+    what: the kind of thing, such as 'optimizer'.
+    name: what was given.
+    known: the names that there are.
+
+  Raises:
+    ValueError: with the nearest known name, and all of them.
+
+  Example:
+    >>> check_known('optimizer', 'adam', ['adamw', 'sgd'])
+    Traceback (most recent call last):
+    ValueError: Unknown optimizer 'adam'; did you mean 'adamw'? There are: adamw, sgd.
+  """
+  known = tuple(known)
+  if name not in known:
+    raise ValueError(unknown_name(what, name, known, nearest(name, known)))
+
+
+def unknown_name(what: str, name: str, known: Iterable[str], near: str | None) -> str:
+  """The error message for an unknown name; `near` is the known one that was probably meant."""
+  hint = f"; did you mean '{near}'?" if near else '.'
+  return f"Unknown {what} '{name}'{hint} There are: {', '.join(known)}."
+
+
 def listed(names: Sequence[Any]) -> str:
   """The names to choose from, in words.
 
@@ -223,7 +250,8 @@ def shown(value: Any, longest: int = 80) -> str:
 def checked(constructor: Callable[_P, _T]) -> Callable[_P, _T]:
   """Decorates the constructor of a scheme: its arguments are read by their annotations.
 
-  The scheme remembers the line that makes it, with the arguments that differ from their defaults.
+  An argument that its annotation does not allow is a TypeError or a ValueError that names it. The
+  scheme remembers the line that makes it, with the arguments that differ from their defaults.
 
   Example:
     >>> @checked
@@ -469,5 +497,5 @@ def _possessive(owner: str) -> str:
 
 def _refusal(error: type[Exception], name: str, kind: Any, value: Any) -> Exception:
   near = nearest(value, _names(kind)) if isinstance(value, str) else None
-  asked = f'; did you mean {near!r}?' if near else '.'
-  return error(f'{name} must be {describe(kind)}, but got {shown(value)}{asked}')
+  hint = f'; did you mean {near!r}?' if near else '.'
+  return error(f'{name} must be {describe(kind)}, but got {shown(value)}{hint}')

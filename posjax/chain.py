@@ -13,9 +13,9 @@ from posjax.scheme import At, Relative, Scheme, Tiled, Traits, Values, check_is_
 
 
 def chain(*schemes: Scheme) -> Scheme:
-  """Composes schemes: most places in order, `values.turn_back` in reverse; biases are summed.
+  """Composes schemes: most places in order, `values.output` in reverse; biases are summed.
 
-  The last member to turn the values is the first to turn their sum back.
+  The last member to transform the values is the first to transform their sum.
 
   Associative, with identity `Scheme()`. Parameters, and `at` where a member prepares its own,
   become tuples with one entry per member.
@@ -92,17 +92,17 @@ def _chain_prepare(parts):
   return prepare
 
 
-def _chain_turn(turn_of: Callable[[Scheme], Any], reverse: bool = False):
-  """Composes functions of heads; `turn_of` gives that of a member."""
+def _chain_heads(of: Callable[[Scheme], Any], reverse: bool = False):
+  """Composes functions of heads; `of` gives that of a member."""
 
   def chained(parts):
-    def turn(params, x, at):
+    def composed(params, x, at):
       members = list(zip(parts, params, _each(parts, at), strict=True))
       for part, p, one in reversed(members) if reverse else members:
-        x = turn_of(part)(p, x, one)
+        x = of(part)(p, x, one)
       return x
 
-    return turn
+    return composed
 
   return chained
 
@@ -129,10 +129,10 @@ def _chain_bias(parts):
 
 
 def _chain_values(parts) -> Values:
-  turn, turn_back = (lambda part: part.values.turn), (lambda part: part.values.turn_back)
+  value, output = (lambda part: part.values.value), (lambda part: part.values.output)
   used = lambda function: any(function(p) != function(Scheme()) for p in parts)
-  composed = {'turn': _chain_turn(turn)(parts)} if used(turn) else {}
-  composed |= {'turn_back': _chain_turn(turn_back, reverse=True)(parts)} if used(turn_back) else {}
+  composed = {'value': _chain_heads(value)(parts)} if used(value) else {}
+  composed |= {'output': _chain_heads(output, reverse=True)(parts)} if used(output) else {}
   return Values(**composed, add=_chain_add(parts))
 
 
@@ -169,11 +169,11 @@ def _chain_tiled(parts) -> Tiled:
 
 
 def _chain_relative(parts):
-  """That of the only member with place 2: others would turn what it adds to the heads."""
-  turning = [i for i, p in enumerate(parts) if declares(p, 'query') or declares(p, 'key')]
-  if len(turning) != 1 or parts[turning[0]].traits.tiled.relative is None:
+  """That of the only member with place 2: others would transform what it adds to the heads."""
+  movers = [i for i, p in enumerate(parts) if declares(p, 'query') or declares(p, 'key')]
+  if len(movers) != 1 or parts[movers[0]].traits.tiled.relative is None:
     return None
-  i = turning[0]
+  i = movers[0]
   member = parts[i].traits.tiled.relative
   return Relative(
     content=lambda params, q: member.content(params[i], q),
@@ -206,8 +206,8 @@ _WHERE_USED: dict[str, Callable[[tuple[Scheme, ...]], Any]] = {
   'ids': _chain_ids,
   'embed': _chain_embed,
   'prepare': _chain_prepare,
-  'query': _chain_turn(lambda part: part.query),
-  'key': _chain_turn(lambda part: part.key),
+  'query': _chain_heads(lambda part: part.query),
+  'key': _chain_heads(lambda part: part.key),
   'logits': _chain_logits,
   'bias': _chain_bias,
   'values': _chain_values,

@@ -25,7 +25,7 @@ def citation(scheme: str | Scheme) -> str:
     scheme: a line that `posjax.get` reads, or a scheme that remembers the line which made it.
 
   Returns:
-    The entries in the order of the members, with an empty line between them. A scheme that stands
+    The entries in the order of the members, with an empty line between them. A scheme that is
     as an argument of another, as the `inner` of `dape`, is a member, too. A scheme of your own has
     the entries in `BIBTEX` of its module; where there is no such constant, a comment says so.
 
@@ -65,7 +65,7 @@ def _papers(line: str) -> Iterator[str]:
     call = node if isinstance(node, ast.Call) else ast.Call(func=node, args=[], keywords=[])
     path, own, function = ast.unparse(call.func).replace(COLON, ':').partition(':')
     module = importlib.import_module(path if own else f'posjax.schemes.{path}')
-    if own:  # BibTeX takes what stands between entries for a comment.
+    if own:  # BibTeX ignores text between entries.
       yield getattr(module, 'BIBTEX', f'% {path}:{function} is not cited: {path} has no BIBTEX.')
     else:
       yield '\n\n'.join(entries()[key] for key in module.PAPERS)

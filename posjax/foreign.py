@@ -124,7 +124,7 @@ def _find(name: str) -> Callable[..., Any]:
 
 
 def _makes_schemes(found: Any) -> bool:
-  """Whether a function says that it returns a scheme, which is told without calling it."""
+  """Whether a function is annotated as one that returns a scheme; it is not called."""
   try:
     hint = inspect.signature(found).return_annotation
   except (ValueError, TypeError):  # no function, or one of C that tells nothing

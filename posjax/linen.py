@@ -1,6 +1,6 @@
 """Attention for Flax Linen: the same layer as `posjax.nnx.Attention`, the same numbers.
 
-All that is trained lies in the collection 'params', as plain dicts of arrays. The constants of a
+All that is trained is in the collection 'params', as plain dicts of arrays. The constants of a
 scheme, as ALiBi's slopes, follow from the sizes of the layer: they are made anew where they are
 used, so that no program has to carry them and no optimizer sees them. Where variables have a
 collection 'constants' (the weights of an nnx layer, say), it is read. Only constants that a scheme
@@ -30,7 +30,7 @@ from posjax.layers.cache import Cache
 from posjax.layers.hook import attention_fn, numbered, within_cache
 from posjax.layers.projections import Latent, Norm
 from posjax.layers.tokens import Heads, Tokens, keys_of
-from posjax.scheme import Dims, Ids, Params, PRNGKey, Scheme
+from posjax.scheme import Dims, Ids, Params, PRNGKey, Scheme, check_is_scheme
 
 Axis = str | tuple[str, ...] | None  # a mesh axis, several, or none
 
@@ -55,7 +55,7 @@ class HeadNorm(nn.Module):
 
 @struct.dataclass
 class AxisNames(nn.LogicallyPartitioned):
-  """A weight beside the names of its axes, of which `nn.DenseGeneral` can make its kernel."""
+  """A weight with the names of its axes, of which `nn.DenseGeneral` can make its kernel."""
 
   def unbox(self, apply_constraint: bool = True) -> Any:
     """The weight, cut along its axes where Flax has a mesh and rules.
@@ -102,7 +102,7 @@ class _Holder(nn.Module):
     if not self.is_mutable_collection('constants'):
       raise ValueError(
         'The scheme draws its constants at random, so that they must be stored, but got no '
-        "collection 'constants' beside 'params' (in nn.scan and nn.vmap: variable_axes)."
+        "collection 'constants' next to 'params' (in nn.scan and nn.vmap: variable_axes)."
       )
     return self.make_rng('params')
 
@@ -148,7 +148,7 @@ class Parameters(_Holder):
   @nn.compact
   def __call__(self) -> Params:
     """The parameters of `scheme.init_model`: a dict of arrays; for a chain, a tuple of dicts."""
-    arguments.check_scheme(self.scheme)
+    check_is_scheme(self.scheme)
     arguments.check_sharding(self.sharding)
     return self._held(self.scheme, self.dims, 'model_params', 'init_model', self.sharding)
 
@@ -159,24 +159,13 @@ class AttentionFn(_Holder):
   Tokens are numbered from 0, the queries as the keys, unless ids are given. See
   `posjax.attention_fn` for what Flax's modules may ask for.
 
-  Attributes:
-    scheme: any scheme that does not prepare its sides.
-    dims: the sizes of the layer; by default those of the queries and keys, with M = H D.
-    q_pos: ids of the queries, as are the next five in `posjax.attention_fn`.
-    k_pos: ids of the keys.
-    q_order: order of the queries.
-    k_order: order of the keys.
-    q_segments: documents of the queries.
-    k_segments: documents of the keys.
-    causal: as in `posjax.attention_fn`, as are the next three.
-    window: how far a token sees.
-    implementation: how to compute it.
-    model_places: whether the model calls the scheme's `ids` and `embed`.
-    decode: whether Flax's module decodes with its cache: set it where the module's `decode` is set.
-      This module then counts the tokens, in the collection 'cache' beside Flax's.
-    sharding: names of the axes of the scheme's parameters along M, H and D, as in `Attention`.
-    model_params: what the scheme shares between layers, as from `Parameters`, where the model holds
-      it. None: this module holds its own, as a single `AttentionFn` for all layers may.
+  The attributes are the arguments of `posjax.nnx.AttentionFn`, except that
+
+  - `dims` may be left out: they are then those of the queries and keys, with M = H D;
+  - `decode` is set where the module's `decode` is set. This module then counts the tokens, in the
+    collection 'cache' next to Flax's;
+  - `model_params` is what the scheme shares between layers, as from `Parameters`, where the model
+    holds it. None: this module holds its own, as a single `AttentionFn` for all layers may.
 
   Example:
     >>> import posjax
@@ -224,7 +213,7 @@ class AttentionFn(_Holder):
     attn_weights_value_einsum: Any = None,
   ) -> Array:
     """The output [*B, T, H, D]; Flax's modules call this with what `posjax.attention_fn` takes."""
-    arguments.check_scheme(self.scheme)
+    check_is_scheme(self.scheme)
     arguments.check_switches(decode=self.decode)
     arguments.check_sharding(self.sharding)
     sides = ('q_pos', 'k_pos', 'q_order', 'k_order', 'q_segments', 'k_segments')
@@ -291,42 +280,12 @@ class Attention(_Holder):
   `scheme.ids` and `scheme.embed`, come before the first layer: the model calls them, once, and
   says so by `model_places=True`. A scheme that has them is refused otherwise.
 
-  Attributes:
-    width: M, of the input and the output.
-    num_heads: H, query heads.
-    scheme: any `Scheme`; the default knows no positions.
-    head_dim: D; by default M / H.
-    num_kv_heads: K, key/value heads; by default H.
-    value_dim: E, the width of a value; by default D.
-    qk_norm: 'rms' or 'layer' normalizes each query and each key after its projection, before the
-      scheme turns it, with one learned weight [D] for all heads; a `Norm` says more. None does
-      nothing.
-    latent: a `Latent` makes keys and values, and perhaps queries, of narrow vectors, with a part of
-      the key that all heads share, as in DeepSeek V3. None makes them of the input.
-    causal: whether a token sees only what is not after it.
-    window: how many tokens back a token sees, itself included; or a pair, as in `attend`.
-    logit_cap: cap * tanh(logits / cap) before the softmax.
-    sinks: whether each head learns a logit that takes its share of the softmax.
-    gated: whether each number of the heads is multiplied, before the output projection, by the
-      sigmoid of a linear map of the input, as in Qwen3-Next.
-    use_bias: whether the projections have biases.
-    out_bias: whether the output projection has one; by default as `use_bias` says.
-    dropout_rate: share of the attention weights dropped in calls, unless they are deterministic.
-    scale: factor of q . k; by default 1/sqrt(D). What a scheme adds to it at `logits` (`shaw`), or
-      puts in its place (`xpos`), has a factor of its own.
-    dtype: to compute the projections in; by default that of input and weights.
-    param_dtype: of the weights. The scheme makes its own parameters, float32.
-    kernel_init: of the projections.
-    bias_init: of their biases.
-    model_params: whether this layer holds the parameters that the scheme shares between layers;
-      if not, calls must give them.
-    model_places: whether the model calls the scheme's `ids` and `embed` before its first layer.
-    deterministic: whether calls drop nothing, unless they say otherwise. Under `nn.remat`, which
-      traces the arguments of calls, it must be set here.
-    sharding: names of the axes along M, H (and K) and D, of all weights and of those parameters of
-      the scheme that have such axes, for `nn.get_partition_spec`: axes of the mesh, or names that
-      `nn.logical_to_mesh` and its rules map to them. None annotates nothing.
-    implementation: as in `attend`.
+  The attributes are the arguments of `posjax.nnx.Attention`, except that
+
+  - `rngs` and `keep_rngs` are those of `init` and `apply`;
+  - `deterministic`, under `nn.remat`, which traces the arguments of calls, must be set here;
+  - the names of `sharding` are for `nn.get_partition_spec`: axes of the mesh, or names that
+    `nn.logical_to_mesh` and its rules map to them.
 
   Example:
     >>> import posjax

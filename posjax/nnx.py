@@ -210,7 +210,7 @@ class Attention(Readable):
     num_kv_heads: K, key/value heads; by default H.
     value_dim: E, the width of a value; by default D.
     qk_norm: 'rms' or 'layer' normalizes each query and each key after its projection, before the
-      scheme turns it, with one learned weight [D] for all heads; a `Norm` says more. None does
+      scheme acts on it, with one learned weight [D] for all heads; a `Norm` says more. None does
       nothing.
     latent: a `Latent` makes keys and values, and perhaps queries, of narrow vectors, with a part of
       the key that all heads share, as in DeepSeek V3. None makes them of the input.
@@ -367,7 +367,7 @@ class Attention(Readable):
     Args:
       x: what asks.
       pos: ids of `x` after `scheme.ids`, [B, T] or [T] (n axes: [B, T, n] or [T, n]).
-      x_kv: what is asked, for cross-attention; by default `x`.
+      x_kv: what keys and values are made of, for cross-attention; by default `x`.
       kv_pos: ids of `x_kv`.
       segments: document of each token, [B, T] or [T]; 0 is padding.
       kv_segments: the same for `x_kv`.
@@ -497,7 +497,7 @@ class Attention(Readable):
     layer need not be causal.
 
     Args:
-      x_kv: what will be asked.
+      x_kv: what keys and values are made of.
       kv_pos: its ids, after `scheme.ids`.
       segments: its documents; 0 is padding. By default all is document 1.
       order: as `kv_order` in a call.

@@ -1,4 +1,4 @@
-"""Ids from the world: where each token stands, as arrays.
+"""Ids from the world: where each token is, as arrays.
 
 Schemes never derive positions from a shape; these functions make them, once, at the border.
 """
@@ -38,7 +38,7 @@ def sequential(length: int, offset: int | Int[Array, '*B'] = 0) -> Int[Array, '*
 
 
 def from_mask(mask: Bool[Array, '*B T']) -> Int[Array, '*B T']:
-  """Numbers the real tokens of each row from 0, wherever the padding stands.
+  """Numbers the real tokens of each row from 0, wherever the padding is.
 
   Args:
     mask: True for real tokens.

@@ -120,23 +120,23 @@ class PrepareFn(Protocol):
     start of a stream it is None, or all zeros (an empty cache): a scheme treats them alike.
 
     `starts` is True for the first token of each document: in a packed row, the last tokens of one
-    document lie beside the first ones of the next, and what mixes neighbouring tokens, as a short
-    convolution does, must not mix these. The first token of x, too, starts a document unless it is
-    in that of the token of `last`. Padding is no document: the token after it starts one.
+    document are neighbours of the first ones of the next, and what mixes neighbouring tokens, as a
+    short convolution does, must not mix these. The first token of x, too, starts a document unless
+    it is in that of the token of `last`. Padding is no document: the token after it starts one.
     """
     ...
 
 
-class TurnFn(Protocol):
-  """Turns, scales or widens each vector of each head, by where its token stands.
+class HeadsFn(Protocol):
+  """Rotates, scales or widens each vector of each head by the position of its token.
 
   At place 2, these are queries (`query`) and keys (`key`). `attend` scales their product by the
-  incoming 1/sqrt(D). At place 4, they are the values before the weights sum them (`values.turn`),
-  by where their keys stand, and the sum of each query (`values.turn_back`), by where it stands.
+  incoming 1/sqrt(D). At place 4, they are the values before the weights sum them (`values.value`),
+  by the positions of their keys, and the outputs (`values.output`), by those of the queries.
   """
 
   def __call__(self, params: Params, x: Num[Array, 'B T H D'], at: At) -> Num[Array, 'B T H Wider']:
-    """Returns the turned heads. `values.turn_back` must return zeros for zeros."""
+    """Returns the transformed heads. `values.output` must return zeros for zeros."""
     ...
 
 
@@ -165,7 +165,7 @@ class BiasFn(Protocol):
 
 
 class AddFn(Protocol):
-  """Place 4: vectors that positions add to the output, after `turn_back`. Linear in `weights`."""
+  """Place 4: vectors that positions add to the output. Linear in `weights`."""
 
   def __call__(
     self, params: Params, weights: Float[Array, 'B H T S'], q_at: At, k_at: At
@@ -253,15 +253,15 @@ class Values(NamedTuple):
   """Place 4: the values, before and after the weights of the softmax sum them.
 
   Attributes:
-    turn: `(params, v, at) -> v`, possibly wider, before the sum. v may be of another width than q
+    value: `(params, v, at) -> v`, possibly wider, before the sum. v may be of another width than q
       and k.
-    turn_back: `(params, sum, at) -> sum`, possibly of another width: the weighted sum of the
-      values, by where the query stands.
-    add: `(params, weights, q_at, k_at) -> [B, T, H, D]`, added to the output; None adds nothing.
+    output: `(params, out, at) -> out`, possibly of another width: the weighted sum of the values,
+      by the position of the query.
+    add: `(params, weights, q_at, k_at) -> [B, T, H, D]`, added after `output`; None adds nothing.
   """
 
-  turn: TurnFn = _unchanged
-  turn_back: TurnFn = _unchanged
+  value: HeadsFn = _unchanged
+  output: HeadsFn = _unchanged
   add: AddFn | None = None
 
 
@@ -291,8 +291,8 @@ class _Places(NamedTuple):
   embed: EmbedFn = _embed_unchanged
   init: InitFn = _none
   prepare: PrepareFn = _plain
-  query: TurnFn = _unchanged
-  key: TurnFn = _unchanged
+  query: HeadsFn = _unchanged
+  key: HeadsFn = _unchanged
   logits: LogitsFn = _same
   bias: BiasFn | None = None
   values: Values = Values()
@@ -302,7 +302,7 @@ class _Places(NamedTuple):
 class Scheme(_Places):
   """A positional encoding: pure functions, one for each place. See the `...Fn` protocols.
 
-  A scheme is the tuple of its fields: two are equal where all fields are. Beside them it remembers
+  A scheme is the tuple of its fields: two are equal where all fields are. It also remembers
   the line that makes it, which is its `repr` and part of no comparison.
 
   Attributes:
@@ -324,7 +324,7 @@ class Scheme(_Places):
     Scheme(bias=..., traits=Traits(axes=2))
   """
 
-  # No slots: the line lies in the instance's dictionary, where tuples do not compare it.
+  # No slots: the line is in the instance's dictionary, where tuples do not compare it.
 
   @property
   def line(self) -> str | None:
@@ -385,6 +385,35 @@ def check_is_scheme(scheme: Any) -> None:
     raise TypeError(
       f'A scheme must be a posjax.Scheme, as posjax.get makes from a line, but got {shown(scheme)}.'
     )
+
+
+def check_params(
+  scheme: Scheme,
+  params: Any,
+  name: str = 'The parameters of the scheme',
+  source: str = 'posjax.init(scheme, key, dims)',
+) -> None:
+  """Refuses parameters that have not the form of a scheme's: a dict; for a chain, a tuple of dicts.
+
+  Args:
+    scheme: any scheme.
+    params: what should be its parameters.
+    name: of the argument, for the error.
+    source: the function that makes them, for the error.
+
+  Raises:
+    TypeError: if they are something else.
+    ValueError: if the tuple has another length than the chain.
+  """
+  members = len(scheme.parts)
+  form = (
+    f'{name} must be {f"a tuple of {members} dicts" if members else "a dict"}, as from {source}'
+  )
+  each = params if members else (params,)
+  if not isinstance(each, (tuple, list)) or not all(isinstance(one, Mapping) for one in each):
+    raise TypeError(f'{form}, but got {shown(params)}.')
+  if members and len(each) != members:
+    raise ValueError(f'{form}, but got {len(each)} dicts.')
 
 
 def check_key(name: str, key: Any) -> None:
@@ -545,21 +574,10 @@ def split(scheme: Scheme, params: Params) -> tuple[Params, Params]:
     ValueError: if a chain has another number of members.
   """
   check_is_scheme(scheme)
-  _check_members(scheme, params)
+  check_params(scheme, params)
   if scheme.parts:
     both = [split(part, p) for part, p in zip(scheme.parts, params, strict=True)]
     return tuple(trained for trained, _ in both), tuple(fixed for _, fixed in both)
   fixed = scheme.traits.fixed
   trained = {name: value for name, value in params.items() if name not in fixed}
   return trained, {name: value for name, value in params.items() if name in fixed}
-
-
-def _check_members(scheme: Scheme, params: Any) -> None:
-  members = len(scheme.parts)
-  if not isinstance(params, (tuple, list) if members else Mapping):
-    form = f'a tuple of {members} dicts' if members else 'a dict'
-    raise TypeError(f'The parameters of the scheme must be {form}, but got {shown(params)}.')
-  if members and len(params) != members:
-    raise ValueError(
-      f'The parameters of the scheme must be a tuple of {members} dicts, but got {len(params)}.'
-    )

@@ -8,7 +8,7 @@ import pytest
 import posjax
 from posjax.chain import chain
 from posjax.scheme import Scheme, Traits, Values, declares, places
-from tests.toy_schemes import TOYS
+from tests.support.toy_schemes import TOYS
 
 DIMS = posjax.Dims(width=12, num_heads=4, head_dim=6, num_kv_heads=2, vocab=7)
 X = jnp.ones((1, 2, 3, 4))
@@ -27,8 +27,8 @@ def scaled(n):
     logits=lambda params, logits, q, k, q_at, k_at: 10 * logits + params['n'],
     bias=lambda params, distance: params['n'] * distance[None],
     values=Values(
-      turn=lambda params, x, at: 10 * x + 3 * params['m'],
-      turn_back=lambda params, x, at: 10 * x + params['n'],
+      value=lambda params, x, at: 10 * x + 3 * params['m'],
+      output=lambda params, x, at: 10 * x + params['n'],
       add=lambda params, weights, q_at, k_at: params['n'] * weights,
     ),
   )
@@ -49,14 +49,14 @@ def test_ids_embed_query_key_value_and_logits_act_in_order():
   assert scheme.embed(PARAMS, zeros, None, POS).max() == 123
   assert scheme.query(PARAMS, zeros, POS).max() == 123
   assert scheme.key(PARAMS, zeros, POS).max() == 246
-  assert scheme.values.turn(PARAMS, zeros, POS).max() == 369
+  assert scheme.values.value(PARAMS, zeros, POS).max() == 369
   assert scheme.logits(PARAMS, zeros, X, X, POS, POS).max() == 123
 
 
 def test_values_turn_back_in_reverse_order_each_with_its_own_parameters():
   """What the last member did to the values last is undone first."""
-  assert chain(*THREE).values.turn_back(PARAMS, 0 * X, POS).max() == 321
-  assert chain(THREE[0], chain(*THREE[1:])).values.turn_back(PARAMS, 0 * X, POS).max() == 321
+  assert chain(*THREE).values.output(PARAMS, 0 * X, POS).max() == 321
+  assert chain(THREE[0], chain(*THREE[1:])).values.output(PARAMS, 0 * X, POS).max() == 321
 
 
 def test_biases_and_additions_are_summed_over_those_that_have_them():

@@ -27,7 +27,7 @@ import jaxtyping
 import pytest
 from xdist.scheduler import LoadScopeScheduling
 
-from tests import draws
+from tests.support import draws
 
 jax.config.update('jax_numpy_rank_promotion', 'raise')
 # Tracing makes so many objects that Python's own pace of collecting garbage costs 5 % of the time.
@@ -47,7 +47,7 @@ class SharedPrograms(LoadScopeScheduling):
 
   def _split_scope(self, nodeid):
     file, _, test = nodeid.partition('::')
-    return f'{file}[{test.partition("[")[2]}' if file.endswith('contract_test.py') else file
+    return f'{file}[{test.partition("[")[2]}' if file.endswith('contract/schemes_test.py') else file
 
 
 def pytest_xdist_make_scheduler(config, log):

@@ -1,13 +1,13 @@
 """What holds the house together: who may import whom, who may name whom, how a file looks."""
 
 import ast
-import pathlib
 import re
 import sys
 
 import pytest
 
-ROOT = pathlib.Path(__file__).resolve().parent.parent
+from tests.support.paths import ROOT
+
 LIBRARY = ROOT / 'posjax'
 FILES = sorted(LIBRARY.rglob('*.py'))
 SCHEMES = sorted(p.stem for p in (LIBRARY / 'schemes').glob('*.py') if p.stem != '__init__')
@@ -28,6 +28,10 @@ FOREIGN = {'optax', 'orbax', 'grain', 'ml_collections', 'tensorflow_datasets', '
 
 def name(path):
   return path.relative_to(ROOT).as_posix()
+
+
+def knows_flax(path):
+  return name(path) in ADAPTERS or name(path).startswith('posjax/models/')
 
 
 def tree(path):
@@ -80,6 +84,7 @@ def group(*patterns):
 RECORD = {'posjax.scheme', 'posjax.arguments'}
 ROOMS = {
   'posjax/line.py': set(),
+  'posjax/keys.py': {'posjax.arguments'},
   'posjax/arguments.py': {'posjax.line'},
   'posjax/scheme.py': {'posjax.arguments'},
   'posjax/positions.py': {'posjax.arguments'},
@@ -101,6 +106,10 @@ ROOMS = {
     *(*RECORD, 'posjax.math', 'posjax.chain', 'posjax.schemes'),
     'posjax.layers',  # the norms of a checkpoint's queries and keys
   },
+  'posjax/models/**/*.py': {
+    *(*RECORD, 'posjax.keys', 'posjax.math', 'posjax.chain', 'posjax.expression'),
+    *('posjax.attention', 'posjax.layers', 'posjax.nnx'),
+  },
 }
 IN_ROOMS = [(path, room) for room in ROOMS for path in group(room)]
 
@@ -110,7 +119,7 @@ def test_a_room_imports_its_neighbours_and_the_rooms_below_it(path, room):
   folder = room.partition('*')[0].rstrip('/').removesuffix('.py').replace('/', '.')
   inside = {folder} if '*' in room and folder != 'posjax.schemes' else set()
   assert not strays(path, ROOMS[room] | inside)
-  flax = {'flax'} if name(path) in ADAPTERS else set()
+  flax = {'flax'} if knows_flax(path) else set()
   assert foreign(path) <= PURE | flax
 
 
@@ -136,7 +145,7 @@ def test_each_folder_says_what_belongs_there():
     words = ast.get_docstring(tree(folder / '__init__.py'))
     listed = {path.stem for path in folder.glob('*.py')} - {'__init__'}
     listed |= {path.name for path in folder.iterdir() if (path / '__init__.py').exists()}
-    if folder.name != 'schemes':  # a registry
+    if folder.name not in ('schemes', 'encoders'):  # registries
       missing = sorted(module for module in listed if not re.search(rf'\b{module}\b', words))
       assert not missing, f'{name(folder)} does not list {missing}'
     assert len(words) > 40
@@ -146,7 +155,7 @@ def test_each_folder_says_what_belongs_there():
 def test_the_library_does_not_import_the_experiment_or_its_stack(path):
   assert not {m for m in imports(path) if within(m, {'posjax.experiment'})}
   assert not {top(m) for m in imports(path)} & FOREIGN
-  if name(path) not in ADAPTERS:
+  if not knows_flax(path):
     assert 'flax' not in {top(m) for m in imports(path)}
 
 
@@ -196,6 +205,7 @@ def named_schemes(path):
     'train.py',
     'posjax/attention/**/*.py',
     'posjax/layers/*.py',
+    'posjax/models/**/*.py',
     'posjax/experiment/**/*.py',
   )
 )

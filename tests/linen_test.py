@@ -18,9 +18,9 @@ import posjax.linen
 import posjax.nnx
 from posjax.layers.tokens import Tokens
 from posjax.scheme import Traits
-from tests.loops import error
 from tests.nnx_test import BEFORE, ONES, WRONG, WRONG_CACHES, WRONG_INPUTS
-from tests.toy_schemes import TOYS
+from tests.support.loops import error
+from tests.support.toy_schemes import TOYS
 
 BATCH, LENGTH, WIDTH = 2, 6, 12
 TOLERANCE = 1e-6
@@ -190,7 +190,7 @@ def test_random_constants_and_parameters_come_from_one_key(x):
     made = jax.jit(module(WIDTH, 4, scheme).init)(jax.random.key(0), x, POS)
     learned, held = (made[c]['scheme_params'] for c in ('params', 'constants'))
     np.testing.assert_array_equal(learned['learned'], held['held'])
-  with pytest.raises(ValueError, match="must be stored, but got no collection 'constants' beside"):
+  with pytest.raises(ValueError, match="must be stored, but got no collection 'constants' next to"):
     posjax.linen.Attention(WIDTH, 4, scheme).apply({'params': made['params']}, x, POS)
 
 

@@ -11,7 +11,7 @@ import pytest
 import posjax
 from posjax import scheme as record
 from posjax.scheme import Dims, Scheme, Tiled, Traits, Values, declares, merge, places, split
-from tests.toy_schemes import TOYS
+from tests.support.toy_schemes import TOYS
 
 DIMS = Dims(width=12, num_heads=4, head_dim=6, num_kv_heads=2, vocab=7)
 PLACES = ('ids', 'embed', 'query', 'key', 'logits', 'bias', 'values')
@@ -25,7 +25,7 @@ def test_a_default_field_hands_back_what_it_got():
   assert posjax.prepare(scheme, params, x[:, :, 0], pos) == (params, pos)
   assert scheme.query(params, x, pos) is x
   assert scheme.key(params, x, pos) is x
-  assert scheme.values.turn(params, x, pos) is scheme.values.turn_back(params, x, pos) is x
+  assert scheme.values.value(params, x, pos) is scheme.values.output(params, x, pos) is x
   assert scheme.logits(params, x, x, x, pos, pos) is x
   assert scheme.init(jax.random.key(0), DIMS) == scheme.init_model(jax.random.key(0), DIMS) == {}
   assert scheme.bias is scheme.values.add is None
@@ -63,7 +63,7 @@ def test_parameters_are_no_place():
 
 PROTOCOLS = {
   **{'ids': 'IdsFn', 'embed': 'EmbedFn', 'init': 'InitFn', 'init_model': 'InitFn'},
-  **{'prepare': 'PrepareFn', 'query': 'TurnFn', 'key': 'TurnFn', 'logits': 'LogitsFn'},
+  **{'prepare': 'PrepareFn', 'query': 'HeadsFn', 'key': 'HeadsFn', 'logits': 'LogitsFn'},
 }
 
 
@@ -110,15 +110,15 @@ def test_init_split_and_merge_refuse_what_is_no_scheme_key_or_tree(unchecked):
     (lambda: posjax.init(posjax.get('t5'), 7, dims), 'key must be one random key, .* but got 7'),
     (lambda: split(None, {}), 'must be a posjax.Scheme, .* but got None'),
     (lambda: split(Scheme, {}), 'must be a posjax.Scheme'),
-    (lambda: split(posjax.get('rope'), 'x'), "must be a dict, but got 'x'"),
-    (lambda: split(posjax.get('rope+alibi'), {}), 'must be a tuple of 2 dicts, but got {}'),
+    (lambda: split(posjax.get('rope'), 'x'), "must be a dict, as from posjax.init.* got 'x'"),
+    (lambda: split(posjax.get('rope+alibi'), {}), 'must be a tuple of 2 dicts, .* but got {}'),
     (lambda: merge({}, 'x'), "must be dicts, .* but got 'x' as layer"),
     (lambda: merge(None, {}), 'must be dicts, .* but got None as model'),
     (lambda: merge({}, ({},)), 'must be dicts, .* as layer'),
   ):
     with pytest.raises(TypeError, match=message):
       call()
-  with pytest.raises(ValueError, match='a tuple of 2 dicts, but got 1'):
+  with pytest.raises(ValueError, match=r'a tuple of 2 dicts, .* but got 1'):
     split(posjax.get('rope+alibi'), ({},))
 
 

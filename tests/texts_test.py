@@ -4,8 +4,6 @@ Text 000 prints the bilinear form of two codes both as p W_Q W_K^T p' (rows) and
 (columns); here codes are rows of P, projections act as P W^T, and the form is P W_Q^T W_K P^T.
 """
 
-from pathlib import Path
-
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -13,9 +11,10 @@ import pytest
 
 import posjax
 from posjax.schemes import sinusoidal
-from tests.loops import error
+from tests.support.loops import error
+from tests.support.paths import load_golden
 
-GOLDEN = np.load(Path(__file__).parent / 'golden' / 'sinusoidal.npz')
+GOLDEN = load_golden('sinusoidal')
 
 
 def _codes(count, width, base=100.0):

@@ -1,4 +1,4 @@
-"""Writes posjax/interop/defaults.py: what transformers takes where a configuration says nothing.
+"""Writes posjax/interop/defaults.json: what transformers takes where a configuration says nothing.
 
 python tools/interop_defaults.py, where transformers is installed
 
@@ -9,31 +9,21 @@ differ between versions of transformers, and asks for the others.
 
 import ast
 import dataclasses
-import pprint
+import json
 from pathlib import Path
 from typing import Any
 
 FOLDER = Path(__file__).resolve().parent.parent / 'posjax' / 'interop'
-TARGET = FOLDER / 'defaults.py'
+TARGET = FOLDER / 'defaults.json'
 LEFT_OUT = ('rope', 'rotary', 'theta', 'model_type')
-HEAD = '''"""Defaults of transformers\' configurations, which a `config.json` leaves out.
-
-Written by `python tools/interop_defaults.py` from transformers {version}.
-"""
-
-from typing import Any
-
-# fmt: off
-DEFAULTS: dict[str, dict[str, Any]] = '''
 
 
 def names_in_the_code() -> set[str]:
   """All strings of the code that reads configurations."""
   found = set()
   for path in FOLDER.glob('*.py'):
-    if path != TARGET:
-      nodes = ast.walk(ast.parse(path.read_text(encoding='utf-8')))
-      found |= {n.value for n in nodes if isinstance(n, ast.Constant) and isinstance(n.value, str)}
+    nodes = ast.walk(ast.parse(path.read_text(encoding='utf-8')))
+    found |= {n.value for n in nodes if isinstance(n, ast.Constant) and isinstance(n.value, str)}
   return found
 
 
@@ -56,15 +46,16 @@ def defaults(kind: str, names: set[str]) -> dict[str, Any]:
 
 
 def text() -> str:
-  """The file."""
+  """The file: a line for each model type, and the version of transformers."""
   import transformers
 
   from posjax.interop.families import FAMILIES
 
   names = names_in_the_code()
-  table = {kind: defaults(kind, names) for kind in sorted(FAMILIES)}
-  head = HEAD.format(version=transformers.__version__)
-  return head + pprint.pformat(table, width=98, compact=True) + '\n'
+  table = {kind: defaults(kind, names) for kind in sorted(FAMILIES) if FAMILIES[kind].parts}
+  lines = [f'    {json.dumps(kind)}: {json.dumps(found)}' for kind, found in table.items()]
+  head = f'{{\n  "transformers": "{transformers.__version__}",\n  "defaults": {{\n'
+  return head + ',\n'.join(lines) + '\n  }\n}\n'
 
 
 if __name__ == '__main__':

@@ -3,7 +3,7 @@
 python -m tools.interop_goldens, where transformers and torch are installed. With model types after
 it, only theirs are written anew.
 
-Weights are not stored: `tests.hugging_face.numbers` makes them from their names.
+Weights are not stored: `tests.support.hugging_face.numbers` makes them from their names.
 """
 
 import json
@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
-from tests.hugging_face import CASES, model_of, recorded
+from tests.support.hugging_face import CASES, model_of, recorded
 
 TARGET = Path(__file__).resolve().parent.parent / 'tests' / 'golden' / 'interop_layers.npz'
 # One layer for each way to read: fused layouts, norms, windows, NoPE, parts, tables, gates.

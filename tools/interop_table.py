@@ -15,7 +15,7 @@ from typing import Any
 
 from posjax import interop
 from posjax.interop.families import FAMILIES
-from tests import by_hand
+from tests.support import by_hand
 
 TARGET = Path(__file__).resolve().parent.parent / 'docs' / 'checkpoints.md'
 HEAD = """# Checkpoints
@@ -60,7 +60,7 @@ models, are not counted. `python -m tools.interop_table` writes this page, and a
 
 {lines}
 """
-UNKNOWN = 'No positions are known of the model_type'
+UNKNOWN = 'The positions of the model_type'
 # Values of fields, of checkpoints that people have, which are refused where the default is read.
 REFUSED_VALUES: dict[str, dict[str, Any]] = {
   'longt5': {'encoder_attention_type': 'transient-global'},
@@ -78,17 +78,18 @@ GIVEN_VALUES: dict[str, dict[str, Any]] = {
 # What a configuration does not say.
 IN_PART = {
   **dict.fromkeys(
-    ('trocr', 'musicgen_decoder'), 'The decoder alone: its attention to an encoder is not read'
+    ('trocr', 'musicgen_decoder'), 'The decoder alone: its attention to an encoder is not supported'
   ),
   'xlnet': 'One stream of attention, between tokens of one text: the second stream and the bias of '
-  'two texts (token types) are not read',
+  'two texts (token types) are not supported',
 }
 LINES = """## Lines of user code
 
 So many lines make the attention of one layer and load its weights: on the left by hand, with
 `interop.from_hf` for the scheme, and on the right with `interop.layer` and
-`interop.load_attention`. Both are in [tests/by_hand.py](../tests/by_hand.py), whose lines are
-counted; a test holds their results against one another.
+`interop.load_attention`. Both are in
+[tests/support/by_hand.py](../tests/support/by_hand.py), whose lines are counted; a test holds their
+results against one another.
 
 | model | by hand | in three lines |
 | --- | --- | --- |"""
@@ -111,7 +112,7 @@ def has_positions(config: dict[str, Any]) -> bool:
   """Whether a configuration has a field for positions, and is no mere pair of others."""
   parts = [name for name in config if name.endswith('_config') and isinstance(config[name], dict)]
   fields = any(word in name for name in config for word in _WORDS)
-  return config['model_type'] in FAMILIES or (fields and not parts)
+  return bool(_parts(config['model_type'])) or (fields and not parts)
 
 
 def row(kind: str, config: dict[str, Any]) -> tuple[str, str, str]:
@@ -138,10 +139,9 @@ def told(sentence: str) -> str:
 
 def layers(kind: str, config: dict[str, Any]) -> list[str | None]:
   """What reading each layer of a model is refused with; None where it is read."""
-  family = FAMILIES.get(kind)
-  parts = list(family) if isinstance(family, dict) else [None]
+  parts = _parts(kind) or [None]
   depth = next((config[name] for name in _DEPTHS if isinstance(config.get(name), int)), 1)
-  depth = sum(config['depths']) if kind in FAMILIES and 'depths' in config else depth
+  depth = sum(config['depths']) if _parts(kind) and 'depths' in config else depth
   found = []
   for part in parts:
     decodes = part in ('decoder', 'cross')
@@ -154,6 +154,11 @@ def layers(kind: str, config: dict[str, Any]) -> list[str | None]:
       else:
         found.append(None)
   return found
+
+
+def _parts(kind: str) -> list[str | None]:
+  """The parts of a model whose layers are read; none where they are not."""
+  return list(FAMILIES[kind].parts) if kind in FAMILIES else []
 
 
 def lines_of(function: Any) -> int:

@@ -14,8 +14,8 @@ from benchmarks.peers import compiled
 from benchmarks.spec import LEARNING_RATE, Built, Step, tokens
 from posjax.experiment import sharding, training
 from posjax.experiment.losses import mean_next_token
-from posjax.experiment.models.transformer import Transformer
-from posjax.experiment.tasks import Task, Unit
+from posjax.experiment.task import Task, Unit
+from posjax.models.transformer import Transformer
 
 
 def inputs(spec: Step) -> dict[str, Any]:

@@ -21,10 +21,10 @@ import posjax
 from benchmarks.peers import compiled
 from benchmarks.spec import LEARNING_RATE, Built, Pairs
 from posjax.experiment import sharding, training
-from posjax.experiment.models.esim import ESIM
-from posjax.experiment.models.gaussian_transformer import GaussianTransformer
-from posjax.experiment.tasks import Task, Unit
-from posjax.experiment.tasks.sentence_pairs import mean_label_loss, sides
+from posjax.experiment.task import Task, Unit
+from posjax.experiment.tasks.sentence_pairs.esim import ESIM
+from posjax.experiment.tasks.sentence_pairs.gaussian_transformer import GaussianTransformer
+from posjax.experiment.tasks.sentence_pairs.task import mean_label_loss, sides
 
 NGRAMS = 12  # of each word, of the Gaussian Transformer
 NGRAM_TYPES = 10_000

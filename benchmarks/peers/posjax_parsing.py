@@ -15,9 +15,9 @@ import posjax
 from benchmarks.peers import compiled
 from benchmarks.spec import Built, Parse
 from configs import gum
-from posjax.experiment.models import chart
-from posjax.experiment.models.parser import Parser, Sizes
-from posjax.experiment.models.sentences import Sentences
+from posjax.experiment.tasks.parsing import chart
+from posjax.experiment.tasks.parsing.model import Parser, Sizes
+from posjax.models.sentences import Sentences
 
 LETTERS, ALPHABET = 8, 100
 

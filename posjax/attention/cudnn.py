@@ -29,14 +29,14 @@ def attend(scheme: Scheme, rules: Rules, x: Operands) -> Inexact[Array, 'B T H E
     x: its arrays.
   """
   in_tiles = functools.partial(engine.attend, scheme, rules, x)
-  q, k = places.turned(scheme, x.params, x.q, x.k)  # place 2
-  v = places.turned_values(scheme, x.params, x.v, x.k)  # place 4: values.turn
+  q, k = places.query_and_key(scheme, x.params, x.q, x.k)  # place 2
+  v = places.value(scheme, x.params, x.v, x.k)  # place 4: values.value
   if refusal(scheme, q, k, v, rules, mask=x.mask, sinks=x.sinks, bias=x.bias):
     return in_tiles()
 
   def by_cudnn():
     out = by_index(q, k, v, rules, 'cudnn')
-    return places.turned_back(scheme, x.params, out, x.q)  # place 4: values.turn_back
+    return places.output(scheme, x.params, out, x.q)  # place 4: values.output
 
   fits = _by_index_alone(x.q, x.k, rules) & _are_moderate(q, k, rules)
   return lax.cond(fits, by_cudnn, lambda: in_tiles().astype(v.dtype))
@@ -59,7 +59,7 @@ def refusal(
     scheme: any scheme.
     q: queries after place 2.
     k: keys after place 2.
-    v: values after `values.turn`.
+    v: values after `values.value`.
     rules: of the attention.
     mask: as in `attend`.
     sinks: as in `attend`.

@@ -31,7 +31,7 @@ def attend_and_weigh(
   """As `attend`, and the weights of the softmax before any dropout, zeros for hidden pairs."""
   params = x.params
   allowed = masks.visible(x.q, x.k, rules, x.mask)
-  q, k = places.turned(scheme, params, x.q, x.k)  # place 2: query and key
+  q, k = places.query_and_key(scheme, params, x.q, x.k)  # place 2: query and key
   logits = product(q, k) * rules.scale
   logits = places.logits(scheme, params, logits, x.q, x.k, allowed)  # place 3: logits
   by_distance = places.bias(scheme, params, x.q, x.k)  # place 3: bias
@@ -42,11 +42,12 @@ def attend_and_weigh(
     rows = masks.dropout_rows(logits.shape[0], logits.shape[1], rules.broadcast_dropout)
     index = x.q.index, x.k.index
     kept = weights * masks.dropout_mask(x.dropout_key, rules.dropout_rate, rows, *index)
-  v = places.turned_values(scheme, params, x.v, x.k)  # place 4: values.turn
+  v = places.value(scheme, params, x.v, x.k)  # place 4: values.value
   out = _weighted_sum(kept, v)
-  out = places.turned_back(scheme, params, out, x.q)  # place 4: values.turn_back
+  out = places.output(scheme, params, out, x.q)  # place 4: values.output
   if scheme.values.add:
-    out = out + places.added(scheme, params, kept, x.q, x.k, out.shape[-1])  # place 4: values.add
+    # place 4: values.add
+    out = out + places.addition(scheme, params, kept, x.q, x.k, out.shape[-1])
   return out, weights
 
 

@@ -55,9 +55,9 @@ def attend(
   Places 0 and 1 act before q, k and v exist: the model calls `scheme.ids` and `scheme.embed`, and
   says so by `model_places=True`. A scheme that has them, as `sinusoidal`, is refused otherwise.
 
-  turn_back(w turn(v)) + add(w), where w = softmax(cap(logits(scale * query(q) . key(k)) +
-  scheme.bias) + bias), in float32: `query`, `key` and `logits` are the scheme's, too, and `turn`,
-  `turn_back` and `add` are its `values`. A logit of -inf hides its pair, whatever the cap; all
+  output(w value(v)) + add(w), where w = softmax(cap(logits(scale * query(q) . key(k)) +
+  scheme.bias) + bias), in float32: `query`, `key` and `logits` are the scheme's, too, and `value`,
+  `output` and `add` are its `values`. A logit of -inf hides its pair, whatever the cap; all
   finite logits keep their order.
 
   Arrays are those of JAX or NumPy. Ids, orders and segments may lack the batch axes: they then hold
@@ -168,7 +168,7 @@ def computed(call: Call, implementation: str | None, return_weights: bool = Fals
   else:
     found = compute(scheme, call.rules, x), jnp.zeros(())
   out, weights = found
-  out = padding.blanked(out, x.q.segments) if call.padded else out
+  out = padding.zeroed(out, x.q.segments) if call.padded else out
   out = out.reshape(*call.shape[:-1], out.shape[-1]).astype(call.dtype)
   return (out, weights.reshape(call.pairs)) if return_weights else out
 
@@ -240,8 +240,8 @@ def chosen(queries: int, keys: int, platform: str | None = None) -> str:
   were measured to be faster from 256 tokens on; 2^20 on a GPU, where each tile costs the time to
   launch it, and cuDNN's or the fused kernels are 150 times as fast as tiles (RESULTS.md); and 2^18
   on a TPU, where nothing has been measured. 'cudnn' and 'pallas' are taken only if asked for: they
-  do not run on every GPU. Beside time and memory, the implementations differ in one thing: 'dense'
-  alone has forward-mode derivatives, and those of second order.
+  do not run on every GPU. Apart from time and memory, the implementations differ in one thing:
+  'dense' alone has forward-mode derivatives, and those of second order.
 
   Args:
     queries: T.

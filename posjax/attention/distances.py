@@ -16,7 +16,7 @@ from jaxtyping import Array, Bool, Float, Num
 
 from posjax.attention import places
 from posjax.attention.inputs import Side
-from posjax.math.differences import count_up, difference
+from posjax.math.differences import count_up, saturating_subtract
 from posjax.math.toeplitz import along, layout
 from posjax.scheme import Ids, Params, Scheme, declares
 
@@ -98,7 +98,7 @@ def is_useful(scheme: Scheme, q_pos: Ids, k_pos: Ids) -> bool:
 
 def contiguous(q_pos: Ids, k_pos: Ids) -> Bool[Array, '']:
   """Whether each row of either side counts up by one, and no distance wraps around."""
-  first = difference(q_pos[:, 0], k_pos[:, 0])
+  first = saturating_subtract(q_pos[:, 0], k_pos[:, 0])
   room = 2 * (q_pos.shape[1] + k_pos.shape[1])  # tokens, with the padding of the last tile
   near = abs(first) < jnp.iinfo(first.dtype).max - room
   return count_up(q_pos) & count_up(k_pos) & near.all()

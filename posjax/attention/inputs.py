@@ -37,7 +37,7 @@ class Side(NamedTuple):
     order: index of each token in its stream, for causality and windows.
     segments: document of each token; 0 is padding.
     index: index of each token in its array, for dropout.
-    turned: the heads after place 2, possibly wider, where an implementation has called it.
+    positioned: the heads after place 2, possibly wider, where an implementation has called it.
   """
 
   raw: Inexact[Array, 'B T H D']
@@ -46,7 +46,7 @@ class Side(NamedTuple):
   order: Num[Array, 'b T']
   segments: Int[Array, 'b T']
   index: Int[Array, ' T']
-  turned: Inexact[Array, 'B T H Wider'] | None = None
+  positioned: Inexact[Array, 'B T H Wider'] | None = None
 
 
 class Tokens(NamedTuple):
@@ -131,7 +131,7 @@ class Call(NamedTuple):
 
 
 class Given(NamedTuple):
-  """Where the tokens of one side stand, as the caller of `attend` gives it: see there."""
+  """The positions of the queries, or of the keys, as the caller of `attend` gives them."""
 
   pos: Any
   at: At = None
@@ -160,8 +160,8 @@ def read_call(
     scheme: any scheme, or a line for `posjax.get`.
     params: its parameters.
     heads: q, k and v.
-    queries: where the queries stand.
-    keys: where the keys stand.
+    queries: the positions of the queries.
+    keys: those of the keys.
     mask: as for `attend`, and so are the next three.
     bias: what is added to the logits.
     sinks: a logit for each head.
@@ -193,13 +193,13 @@ def read_call(
     check_key('dropout_key', dropout_key)
   mask = None if mask is None else make_mask(mask, q, k)
   bias = None if bias is None else make_bias(bias, q, k)
-  q_seen, k_seen = padding.shown(mask)
+  q_seen, k_seen = padding.visible_tokens(mask)
   q_side = make_side('q', q, scheme, q_pos, queries.at, q_order, q_segments, q_seen)
   k_side = make_side('k', k, scheme, k_pos, keys.at, k_order, k_segments, k_seen, zero_padding)
   flat_v = v.reshape(k_side.raw.shape[:-1] + v.shape[-1:])
   padded = q_segments is not None or mask is not None
   if padded and (mask is not None or not zero_padding):
-    flat_v = padding.blanked(flat_v, k_side.segments)
+    flat_v = padding.zeroed(flat_v, k_side.segments)
   operands = Operands(params, q_side, k_side, flat_v, mask, sinks, dropout_key, bias)
   return Call(scheme, rules, operands, q.shape, k.shape[-3], v.dtype, padded)
 
@@ -271,14 +271,14 @@ def token_numbers(**given: Any) -> list[Any]:
 
 
 def check_places(scheme: Scheme, model_places: bool) -> None:
-  """Refuses a scheme that acts where only the model can, unless the model is said to do so.
+  """Refuses a scheme that acts where only the model can, unless `model_places` says that it does.
 
   Args:
     scheme: any scheme.
     model_places: whether the model calls the scheme's `ids` and `embed`.
 
   Raises:
-    ValueError: if the scheme has one of them, and nobody is said to call it.
+    ValueError: if the scheme has one of them, and `model_places` is False.
   """
   calls = [words for field, words in _CALLS.items() if declares(scheme, field)]
   if calls and not model_places:
@@ -477,13 +477,13 @@ def check_segments(q_segments: Array | None, k_segments: Array | None) -> None:
   """Raises ValueError if one side alone has segments."""
   if (q_segments is None) != (k_segments is None):
     given, missing = ('k', 'q') if q_segments is None else ('q', 'k')
-    raise ValueError(f'{given}_segments need {missing}_segments beside them, but got none.')
+    raise ValueError(f'{given}_segments need {missing}_segments as well, but got none.')
 
 
 def make_sinks(sinks: Array | None, num_heads: int) -> Array | None:
   """One finite logit for each query head, in float32 or wider.
 
-  In place of inf stands the largest number, which takes all of the softmax, too, and leaves no NaN.
+  The largest number replaces inf: it takes all of the softmax, too, and leaves no NaN.
 
   Raises:
     ValueError: if the shape is another.
@@ -507,7 +507,7 @@ def make_side(
   at: At = None,
   order: Array | None = None,
   segments: Array | None = None,
-  shown: Bool[Array, 'b T'] | None = None,
+  visible: Bool[Array, 'b T'] | None = None,
   zero_padding: bool = False,
 ) -> Side:
   """Flattens one side, and fills in its defaults.
@@ -520,7 +520,7 @@ def make_side(
     at: from the scheme's `prepare`; None where it has none.
     order: index of each token in its stream; None: the ids.
     segments: document of each token; None: all are in one.
-    shown: of `padding.shown`: other tokens are padding, too.
+    visible: tokens with at least one allowed pair; the others are treated as padding.
     zero_padding: whether tokens of segment 0 are zeros already.
 
   Raises:
@@ -530,21 +530,21 @@ def make_side(
   leading, length = x.shape[:-3], x.shape[-3]
   raw = x.reshape(math.prod(leading), *x.shape[-3:])
   pos = _tokens(f'{name}_pos', pos, leading, length, scheme.traits.axes)
-  padded = shown is not None or (segments is not None and not zero_padding)
+  padded = visible is not None or (segments is not None and not zero_padding)
   if segments is None:
     segments = jnp.ones((1, length), jnp.int32)
   else:
     segments = _integers(f'{name}_segments', segments)
     segments = _tokens(f'{name}_segments', segments, leading, length, 1)
-  if shown is not None:
-    segments = jnp.where(shown, segments, 0)
+  if visible is not None:
+    segments = jnp.where(visible, segments, 0)
   if padded:
-    raw, pos = padding.blanked((raw, pos), segments)
+    raw, pos = padding.zeroed((raw, pos), segments)
   if at is None:
     at = jnp.broadcast_to(pos, (raw.shape[0], *pos.shape[1:]))
   else:
     at = jax.tree.map(lambda leaf: _prepared(f'{name}_at', leaf, leading, length), at)
-    at = padding.blanked(at, segments) if padded else at
+    at = padding.zeroed(at, segments) if padded else at
   if order is not None:
     order = _tokens(f'{name}_order', order, leading, length, 1)
   elif pos.ndim == 2:

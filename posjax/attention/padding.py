@@ -12,26 +12,26 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Int
 
 
-def shown(mask: Bool[Array, 'b h T S'] | None) -> tuple[Any, Any]:
+def visible_tokens(mask: Bool[Array, 'b h T S'] | None) -> tuple[Any, Any]:
   """Which queries a mask shows any key, and which keys it shows to any query, [b, T] and [b, S].
 
   Args:
     mask: True where a pair may attend; None shows all, and so do the results.
 
   Example:
-    >>> [x.tolist() for x in shown(jnp.array([[[[True, False], [True, False]]]]))]
+    >>> [x.tolist() for x in visible_tokens(jnp.array([[[[True, False], [True, False]]]]))]
     [[[True, True]], [[True, False]]]
   """
   return (None, None) if mask is None else (mask.any((1, 3)), mask.any((1, 2)))
 
 
-def blanked(tree: Any, segments: Int[Array, 'b T']) -> Any:
+def zeroed(tree: Any, segments: Int[Array, 'b T']) -> Any:
   """The tree with zeros for tokens of segment 0, in all leaves [B or 1, T, ...] that can be NaN.
 
   Their gradients are exactly 0, whatever the cotangents are.
 
   Example:
-    >>> blanked(jnp.array([[1.0, jnp.nan]]), jnp.array([[1, 0]]))
+    >>> zeroed(jnp.array([[1.0, jnp.nan]]), jnp.array([[1, 0]]))
     Array([[1., 0.]], dtype=float32)
   """
 

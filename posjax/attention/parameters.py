@@ -8,7 +8,6 @@ is not compared.
 """
 
 import functools
-from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import jax
@@ -16,7 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
-from posjax.scheme import At, Dims, Params, Scheme, declares, init, prepare
+from posjax.scheme import At, Dims, Params, Scheme, check_params, declares, init, prepare
 
 
 def check(
@@ -54,7 +53,7 @@ def check(
       'The scheme prepares its sides, so q_at and k_at must be given: params, at = '
       'posjax.prepare(scheme, params, x, pos), and q_at=at, k_at=at.'
     )
-  check_form(scheme, params)
+  check_params(scheme, params)
   axes = pos.shape[-1] if pos.ndim == q.ndim - 1 and scheme.traits.axes != 1 else 1
   heads = q.shape[-2], head_dim or q.shape[-1], k.shape[-2]
   made, given = _made(scheme, heads, axes, jnp.iscomplexobj(q)), _leaves('params', params)
@@ -68,29 +67,6 @@ def check(
   if any(isinstance(leaf, np.ndarray | np.generic) for leaf in jax.tree.leaves(params)):
     return jax.tree.map(jnp.asarray, params)
   return params
-
-
-def check_form(scheme: Scheme, params: Params) -> None:
-  """Refuses what is no dict; for a chain, no tuple with a dict for each member.
-
-  Raises:
-    TypeError: if it is something else.
-    ValueError: if the tuple has another length.
-  """
-  members = len(scheme.parts)
-  each = params if members else (params,)
-  form = f'a tuple of {members} dicts' if members else 'a dict'
-  if not isinstance(each, tuple | list) or not all(isinstance(one, Mapping) for one in each):
-    got = [type(one).__name__ for one in params] if isinstance(params, tuple | list) else params
-    raise TypeError(
-      f"The scheme's parameters must be {form}, as from posjax.init(scheme, key, dims), but got "
-      f'{got if isinstance(got, list) else type(got).__name__}.'
-    )
-  if members and len(each) != members:
-    raise ValueError(
-      f"The scheme's parameters must be {form}, as from posjax.init(scheme, key, dims), but got "
-      f'{len(each)} members.'
-    )
 
 
 class _Made(NamedTuple):

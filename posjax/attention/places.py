@@ -14,29 +14,29 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Inexact
 
 from posjax.attention.inputs import Rules, Side
-from posjax.math.differences import difference
+from posjax.math.differences import saturating_subtract
 from posjax.scheme import Params, Scheme, Traits, Values, declares
 
 _FAR_BELOW = -1e30  # what `logits` gets for hidden pairs: finite, so that schemes may calculate
 
 
-def turned(
+def query_and_key(
   scheme: Scheme, params: Params, q: Side, k: Side
 ) -> tuple[Inexact[Array, 'B T H Wider'], Inexact[Array, 'B S K Wider']]:
-  """Place 2: queries and keys, each turned by where its token stands.
+  """Place 2: queries and keys, each transformed by the position of its token.
 
   Raises:
     ValueError: if one has other tokens or heads afterwards, or they differ in width.
   """
-  turned_q = _with_axes('query', scheme.query(params, q.raw, q.at), (*q.raw.shape[:-1], None))
-  turned_k = _with_axes('key', scheme.key(params, k.raw, k.at), (*k.raw.shape[:-1], None))
-  widths = turned_q.shape[-1], turned_k.shape[-1]
+  new_q = _with_axes('query', scheme.query(params, q.raw, q.at), (*q.raw.shape[:-1], None))
+  new_k = _with_axes('key', scheme.key(params, k.raw, k.at), (*k.raw.shape[:-1], None))
+  widths = new_q.shape[-1], new_k.shape[-1]
   if widths[0] != widths[1]:
     raise ValueError(
       f"The scheme's query and key must return heads of one width, but got {widths[0]} and "
       f'{widths[1]}.'
     )
-  return turned_q, turned_k
+  return new_q, new_k
 
 
 def logits(
@@ -73,7 +73,7 @@ def bias(scheme: Scheme, params: Params, q: Side, k: Side) -> Float[Array, 'b H 
   """
   if scheme.bias is None:
     return None
-  distance = difference(q.pos[:, :, None], k.pos[:, None])
+  distance = saturating_subtract(q.pos[:, :, None], k.pos[:, None])
   pairs = distance.shape[0], q.pos.shape[1], k.pos.shape[1]
   return by_head(scheme.bias(params, distance), pairs)
 
@@ -123,22 +123,22 @@ def limited(
   return jnp.where(allowed, logits, -jnp.inf)
 
 
-def turned_values(
+def value(
   scheme: Scheme, params: Params, v: Inexact[Array, 'B S K E'], k: Side
 ) -> Inexact[Array, 'B S K Wider']:
-  """Place 4: the values, turned by where their keys stand, before the weights sum them."""
-  return _with_axes('values.turn', scheme.values.turn(params, v, k.at), (*v.shape[:-1], None))
+  """Place 4: the values, transformed by the positions of their keys, before they are summed."""
+  return _with_axes('values.value', scheme.values.value(params, v, k.at), (*v.shape[:-1], None))
 
 
-def turned_back(
+def output(
   scheme: Scheme, params: Params, total: Inexact[Array, 'B T H E'], q: Side
 ) -> Inexact[Array, 'B T H F']:
-  """Place 4: the weighted sums of the values, turned by where their queries stand."""
-  found = scheme.values.turn_back(params, total, q.at)
-  return _with_axes('values.turn_back', found, (*total.shape[:-1], None))
+  """Place 4: the weighted sums of the values, transformed by the positions of their queries."""
+  found = scheme.values.output(params, total, q.at)
+  return _with_axes('values.output', found, (*total.shape[:-1], None))
 
 
-def added(
+def addition(
   scheme: Scheme, params: Params, weights: Float[Array, 'B H T S'], q: Side, k: Side, width: int
 ) -> Inexact[Array, 'B T H F']:
   """Place 4: what positions add to the output; call it where `scheme.values.add` is not None.
@@ -160,27 +160,27 @@ def added(
 def output_width(scheme: Scheme, params: Params, width: int, q: Side, k: Side) -> int:
   """The width of the output, where values come `width` wide: no numbers are computed."""
   like = lambda side, width: jax.ShapeDtypeStruct((*side.raw.shape[:-1], width), jnp.float32)
-  v = jax.eval_shape(lambda v: turned_values(scheme, params, v, k), like(k, width))
+  v = jax.eval_shape(lambda v: value(scheme, params, v, k), like(k, width))
   total = like(q, v.shape[-1])
-  return jax.eval_shape(lambda total: turned_back(scheme, params, total, q), total).shape[-1]
+  return jax.eval_shape(lambda total: output(scheme, params, total, q), total).shape[-1]
 
 
-def turns_values(scheme: Scheme) -> bool:
-  """Whether the scheme turns values, or their sums."""
+def transforms_values(scheme: Scheme) -> bool:
+  """Whether the scheme transforms values, or their weighted sums."""
   return scheme.values._replace(add=None) != Values()
 
 
 def without_place_2(scheme: Scheme) -> Scheme:
-  """The scheme for queries and keys that place 2 has turned already."""
+  """The scheme for queries and keys to which place 2 has been applied."""
   none = Scheme()
   tiled = scheme.traits.tiled._replace(relative=None)
   traits: Traits = scheme.traits._replace(tiled=tiled)
   return scheme._replace(query=none.query, key=none.key, traits=traits)
 
 
-def without_turn(scheme: Scheme) -> Scheme:
-  """The scheme for values that its `values.turn` has turned already."""
-  return scheme._replace(values=scheme.values._replace(turn=Values().turn))
+def without_value(scheme: Scheme) -> Scheme:
+  """The scheme for values to which its `values.value` has been applied."""
+  return scheme._replace(values=scheme.values._replace(value=Values().value))
 
 
 def _with_axes(place: str, x: Array, shape: tuple[int | None, ...]) -> Array:

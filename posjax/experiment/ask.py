@@ -29,11 +29,11 @@ from ml_collections import ConfigDict
 from rich.console import Console
 
 from posjax.experiment import plain, trained
-from posjax.experiment.checks import Seed, check_value, keys_of
 from posjax.experiment.plain import in_picture
 from posjax.experiment.run import make_task
-from posjax.experiment.tasks import Answer, Ask, get_task
+from posjax.experiment.task import Answer, Ask, get_task
 from posjax.foreign import imports
+from posjax.keys import Seed, check_value, keys_of
 
 TITLE = 60  # letters of a text above its picture, at most
 ROWS = 64  # texts in a batch, unless the standard input is a terminal

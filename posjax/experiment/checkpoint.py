@@ -28,10 +28,10 @@ from absl import logging
 from ml_collections import ConfigDict
 from orbax.checkpoint.checkpoint_managers import PreservationPolicy
 
+from posjax.arguments import check_known
 from posjax.experiment import unreadable
-from posjax.experiment.checks import Count
-from posjax.experiment.names import check_known
-from posjax.experiment.work_folder import Unwritten
+from posjax.experiment.workdir import Unwritten
+from posjax.keys import Count
 
 USES = ('last', 'best', 'mean')
 

@@ -16,7 +16,7 @@ from flax import nnx
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from posjax.experiment.sharding import put_batch, put_state, put_whole
-from posjax.experiment.tasks import Arrays, Batch, Evaluation, Role, Task
+from posjax.experiment.task import Arrays, Batch, Evaluation, Role, Task
 
 BEYOND = 'beyond its table'
 RESERVED = ('counted', 'why')  # stored beside the metrics of a score

@@ -7,7 +7,7 @@ Where nothing can be divided by, the share is 0.
 from collections.abc import Callable
 from typing import Any
 
-from posjax.experiment.tasks import Arrays, Batch, Metric
+from posjax.experiment.task import Arrays, Batch, Metric
 
 Counts = tuple[int, int, int]  # pieces that are right, that were said, and that there are
 # The counts of the sentences of a batch, each with its number: what `Metric.update` returns.

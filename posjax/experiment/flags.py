@@ -20,8 +20,8 @@ from typing import Any, NoReturn
 from absl import flags
 from ml_collections import ConfigDict, config_flags
 
-from posjax.experiment.checks import unknown_key
 from posjax.experiment.plain import sentence
+from posjax.keys import unknown_key
 
 FORMS = {
   'int': 'an integer',

@@ -7,7 +7,7 @@ from typing import Any
 from rich.text import Text
 
 from posjax.experiment.plain import in_picture
-from posjax.experiment.tasks import Answer
+from posjax.experiment.task import Answer
 
 
 def ranked(

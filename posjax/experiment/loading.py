@@ -11,12 +11,12 @@ from ml_collections import ConfigDict
 
 import posjax
 from posjax.experiment import trained
-from posjax.experiment.models.blocks import Stack
-from posjax.experiment.models.embedding import Positions
-from posjax.experiment.models.partitioned import PartitionedAttention
 from posjax.experiment.run import make_task
 from posjax.foreign import imports
 from posjax.layers import parameters
+from posjax.models.blocks import Stack
+from posjax.models.embedding import Positions
+from posjax.models.partitioned import PartitionedAttention
 from posjax.nnx import Attention, Parameters
 from posjax.scheme import Params, Scheme
 

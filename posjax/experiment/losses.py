@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Float, Int
 
-from posjax.experiment.tasks import Batch
+from posjax.experiment.task import Batch
 from posjax.scheme import PRNGKey
 
 

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from posjax.experiment.tasks import Arrays, Batch, Metric
+from posjax.experiment.task import Arrays, Batch, Metric
 
 FIRST = 4  # positions in the first window; each further one ends at twice the position
 

@@ -7,9 +7,8 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from posjax.arguments import Range
-from posjax.experiment.checks import Rate, Share, Whole, checked
-from posjax.experiment.names import check_known
+from posjax.arguments import Range, check_known
+from posjax.keys import Rate, Share, Whole, checked
 
 SCHEDULES = ('constant', 'cosine', 'linear', 'vaswani')
 

@@ -13,7 +13,7 @@ from typing import Any
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from posjax.experiment.plain import console
-from posjax.experiment.work_folder import METRICS
+from posjax.experiment.workdir import METRICS
 
 Row = dict[str, Any]
 

@@ -14,7 +14,7 @@ from posjax.experiment.colours import colour
 from posjax.experiment.evaluation import BEYOND, Score, described, finite, plain, unseen
 from posjax.experiment.metrics import windows
 from posjax.experiment.plain import console, in_picture
-from posjax.experiment.tasks import Evaluation, Metric, Task
+from posjax.experiment.task import Evaluation, Metric, Task
 
 FILES = {
   'report.png': 'pictures',

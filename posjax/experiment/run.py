@@ -21,12 +21,12 @@ from posjax.experiment import (
   sharding,
   training,
   unreadable,
-  work_folder,
 )
+from posjax.experiment import workdir as work_folder
 from posjax.experiment.evaluation import Score, higher
 from posjax.experiment.interrupt import interrupts
 from posjax.experiment.record import Bar, Record, lost_rows, read
-from posjax.experiment.tasks import Ask, Evaluation, Task, count_tokens, get_task
+from posjax.experiment.task import Ask, Evaluation, Task, count_tokens, get_task
 
 
 class Setup(NamedTuple):

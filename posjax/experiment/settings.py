@@ -11,9 +11,9 @@ from typing import Any, NamedTuple
 from ml_collections import ConfigDict
 
 from posjax.experiment import checkpoint, optimizer, sharding
-from posjax.experiment.checks import Count, Key, Keys, Seed, check_section, check_value, keys_of
 from posjax.experiment.compare.summary import Rules
-from posjax.experiment.tasks import get_task
+from posjax.experiment.task import get_task
+from posjax.keys import Count, Key, Keys, Seed, check_section, check_value, keys_of
 
 SECTIONS = ('task', 'model', 'optimizer', 'checkpoint', 'mesh')
 FROM_ABOVE = ('steps', 'every', 'higher')  # arguments of a reader that other keys give

@@ -15,9 +15,9 @@ import numpy as np
 from flax import nnx
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 
-from posjax.experiment.checks import Count
-from posjax.experiment.models.axes import AXES, ROWS
-from posjax.experiment.models.past import Past
+from posjax.keys import Count
+from posjax.models.axes import AXES, ROWS
+from posjax.models.past import Past
 
 
 def make_mesh(data: Count = 1, fsdp: Count = 1, tensor: Count = 1) -> Mesh:

@@ -6,9 +6,10 @@ from typing import Any
 from flax import nnx
 from ml_collections import ConfigDict
 
-from posjax.experiment import checkpoint, optimizer, settings, sharding, training, work_folder
+from posjax.experiment import checkpoint, optimizer, settings, sharding, training
+from posjax.experiment import workdir as work_folder
 from posjax.experiment.evaluation import higher
-from posjax.experiment.tasks import Task
+from posjax.experiment.task import Task
 
 
 def read_config(workdir: Path) -> ConfigDict:

@@ -11,7 +11,7 @@ from flax import nnx
 from jax.sharding import Mesh
 
 from posjax.experiment import sharding
-from posjax.experiment.tasks import TOKENS, Task, count_tokens
+from posjax.experiment.task import TOKENS, Task, count_tokens
 
 
 class State(NamedTuple):

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import jax
 
-from posjax.experiment.work_folder import is_first
+from posjax.experiment.workdir import is_first
 
 HASHES = 'sha256.json'  # in the folder of a checkpoint: the hash of each of its files
 UNREADABLE = '.unreadable'  # what the name of a checkpoint ends with that was set aside

@@ -1,22 +1,22 @@
 """Hugging Face checkpoints: the scheme of a `config.json`, its layers, and their weights.
 
 Configurations are read as plain dicts; transformers is not needed. Numbers that a `config.json`
-leaves out have the defaults of transformers, where these are known here. What is not known is
-refused by its name.
+leaves out have the defaults of transformers, where these are known here. What is not supported
+is refused by its name.
 
-- `from_hf` returns the scheme of a model; `rope`, `layouts`, `turned_norm` and `layers` serve it,
-  and `positions` has the schemes that are not rotary.
-- `layer` (in `settings`) returns all that a layer's attention does beside its scheme, as the
-  arguments of `posjax.nnx.Attention` and `posjax.linen.Attention`; `families` is the table that it
-  reads, `family` its records, and `defaults` has what transformers takes where a configuration
-  says nothing.
+- `families` is the table of all that is known of each family of models: one entry for models that
+  are alike. Its records are in `family`, what their readers share in `fields`.
+- `from_hf` returns the scheme of a model, which `rope`, `embeddings` or `positions` read; `layers`
+  has how its layers differ, and `stages` the towers of Swin.
+- `layer` (in `settings`) returns all that a layer's attention does besides its scheme, as the
+  arguments of `posjax.nnx.Attention` and `posjax.linen.Attention`. `defaults.json` has what
+  transformers takes where a configuration says nothing; `tools/interop_defaults.py` writes it.
 - `load_attention` (in `checkpoint`) returns the weights of a layer, as those layers hold them, and
-  `load_positions` the table that a model adds to its embeddings (`embeddings`). `latent` serves
-  both for DeepSeek's attention, `stages` for Swin's, and `tables` has what schemes learn.
+  `load_positions` the table that a model adds to its embeddings. `latent` serves both for
+  DeepSeek's attention, and `tables` has what schemes learn.
 - `kernel`, `weight` and `relative_keys` (in `weights`) convert single weights. `rope.to_split` and
   `rope.to_interleaved` of `posjax.schemes`, applied to a kernel, change which dimensions form a
   pair.
-- `fields` reads the fields of a configuration.
 
 The layers of a checkpoint in three lines:
 
@@ -29,9 +29,10 @@ and DeepSeek scales it by more than 1/sqrt(D): `layer` says so.
 """
 
 from posjax.arguments import Size, Whole, read
-from posjax.interop import positions
 from posjax.interop.checkpoint import load_attention as load_attention
 from posjax.interop.checkpoint import load_positions as load_positions
+from posjax.interop.families import scheme_of
+from posjax.interop.family import Options
 from posjax.interop.fields import Config, read_config
 from posjax.interop.settings import Settings as Settings
 from posjax.interop.settings import layer as layer
@@ -61,7 +62,7 @@ def from_hf(
       it.
     bidirectional: for T5 and Whisper, whose encoder and decoder share one configuration: True for
       the encoder.
-    interleaved: whether pairs of dimensions are neighbours, for a model_type that is not known
+    interleaved: whether pairs of dimensions are neighbours, for a model_type that is unknown
       here. The configuration must then have the base, and the share of each head that is rotated.
 
   Returns:
@@ -71,7 +72,7 @@ def from_hf(
     pos_key_proj and pos_query_proj (or with its key_proj and query_proj for share_att_key).
 
   Raises:
-    ValueError: if the configuration has something that is not known or not of its type, or an
+    ValueError: if the configuration has something that is not supported or not of its type, or an
       argument is missing.
     TypeError: if the configuration is no dict, or another argument not of its type.
 
@@ -90,11 +91,4 @@ def from_hf(
   if 'text_config' in config:
     raise ValueError("The model has several parts; its positions are in config['text_config'].")
   layer = read(layer, Whole | None, 'layer')
-  return positions.of_model(
-    fields,
-    layer=layer,
-    layer_type=layer_type,
-    length=length,
-    bidirectional=bidirectional,
-    interleaved=interleaved,
-  )
+  return scheme_of(fields, Options(layer, layer_type, length, bidirectional, interleaved))

@@ -10,11 +10,10 @@ from jaxtyping import Array
 
 from posjax.arguments import read, shown
 from posjax.interop import latent
-from posjax.interop.embeddings import EMBEDDED, of_part
-from posjax.interop.families import FAMILIES
-from posjax.interop.family import Family, Names
+from posjax.interop.families import family_of
+from posjax.interop.family import Attention, Names
 from posjax.interop.fields import Config, Fields, read_config
-from posjax.interop.settings import Settings, layer, of_family
+from posjax.interop.settings import Settings, layer, part_of
 from posjax.interop.tables import Shape, Tables
 from posjax.interop.weights import kernel
 from posjax.scheme import Dims
@@ -23,12 +22,7 @@ _FLOATS = ('float16', 'bfloat16', 'float32', 'float64')
 
 
 def load_attention(
-  config: Config,
-  index: int,
-  weights: Any,
-  *,
-  part: str | None = None,
-  prefix: str | None = None,
+  config: Config, index: int, weights: Any, *, part: str | None = None, prefix: str | None = None
 ) -> dict[str, Any]:
   """The weights of a layer's attention, as the layers of posjax hold them.
 
@@ -42,7 +36,7 @@ def load_attention(
       `safetensors.safe_open` returns. Only what the layer needs is read. It may hold the attention
       of this layer alone, with names as in its own `state_dict()`.
     part: see `layer`.
-    prefix: what stands before 'layers.0' in the names, as 'model.', for checkpoints that have
+    prefix: what is before 'layers.0' in the names, as 'model.', for checkpoints that have
       several such stacks of layers.
 
   Returns:
@@ -50,7 +44,7 @@ def load_attention(
     table of the scheme, where the layer has them.
 
   Raises:
-    ValueError: as `layer`; and if a weight is missing, has another shape, or is not known.
+    ValueError: as `layer`; and if a weight is missing, has another shape, or is unexpected.
     TypeError: if the weights are no mapping, or a weight is no array of floats.
 
   Example:
@@ -61,24 +55,25 @@ def load_attention(
     >>> loaded['query']['kernel'].shape, loaded['out']['kernel'].shape
     ((8, 2, 4), (2, 4, 8))
   """
-  fields, family = of_family(config, index, part)
-  told = layer(config, index, part=part, length=1)
+  found, settings = part_of(config, index, part), layer(config, index, part=part, length=1)
   prefix = read(prefix, str | None, 'prefix')
-  names, keys = family.names, _names_of(weights)
-  own = f'{family.block(fields, index)}.'
+  attention, own = found.attention, found.block()
+  names, keys = attention.names, _names_of(weights)
   block = _block(names, keys, own, prefix)
   fused = bool(names.fused) and f'{block}{names.weight(names.query)}' not in keys
-  projected = _of_block(family, told, block, fused)
-  tables = _tables(family, told)
+  projected = _of_block(attention, settings, block, fused)
+  tables = _tables(attention, settings)
   shapes = projected | tables.shapes(own, block)
   _check_names(shapes, keys, block, names)
   arrays = {name: _array(weights, name, shape) for name, shape in shapes.items()}
-  found = {name.removeprefix(block): arrays[name] for name in projected}
-  return _assembled(found, family, told, fields) | tables.assembled(own, block, arrays)
+  inside = {name.removeprefix(block): arrays[name] for name in projected}
+  return _assembled(inside, attention, settings, found.fields) | tables.assembled(
+    own, block, arrays
+  )
 
 
 def _block(names: Names, keys: list[str], block: str, prefix: str | None) -> str:
-  """The path before the names of the attention's weights, with what stands before its `block`."""
+  """The path before the names of the attention's weights, with what is before its `block`."""
   if prefix is not None:
     return prefix + block
   pattern = re.compile(rf'((?:.*\.)?){re.escape(block)}')
@@ -104,14 +99,14 @@ def load_positions(
     config: see `layer`.
     weights: see `load_attention`.
     part: 'encoder' or 'decoder' for models that have these parts, None for others.
-    prefix: what stands before the name of the table, where the checkpoint has several of that name.
+    prefix: what is before the name of the table, where the checkpoint has several of that name.
 
   Returns:
     The table of `learned`, without the rows that no token has; nothing for sinusoids.
 
   Raises:
-    ValueError: if the model adds no positions that are known, or the table is missing or has
-      another shape.
+    ValueError: if no positions are known that the model adds to its embeddings, or the table is
+      missing or has another shape.
     TypeError: if the weights are no mapping, or the table is no array of floats.
 
   Example:
@@ -123,19 +118,21 @@ def load_positions(
   fields = read_config(config)
   kind = fields.get('model_type', str) or ''
   part, prefix = read(part, str | None, 'part'), read(prefix, str | None, 'prefix')
-  if kind not in EMBEDDED:
-    raise ValueError(f'The positions of the embeddings of {kind!r} are not known.')
-  parts = tuple(FAMILIES[kind]) if isinstance(FAMILIES.get(kind), dict) else (None,)
-  if part not in parts or part == 'cross':
-    parts = [each for each in parts if each != 'cross']
+  family = family_of(fields)
+  if family.embedded is None:
+    raise ValueError(
+      f'The embeddings of the model_type {kind!r} have no positions that are supported.'
+    )
+  parts = [each for each in family.parts or (None,) if each != 'cross']
+  if part not in parts:
     raise ValueError(f'part must be one of {parts} for {kind}, but got {shown(part)}.')
-  told = of_part(fields, encoder=part == 'encoder')
-  if told.sinusoids is not None:
+  embedded = family.embedded.of_part(encoder=part == 'encoder')
+  if embedded.sinusoids is not None:
     return {}
-  name = _named(told.name.format(part), _names_of(weights), prefix)
+  name = _named(embedded.name.format(part), _names_of(weights), prefix)
   table = _array(weights, name, None)
   table = table.reshape(table.shape[-2:])  # ViT's has an axis of one row of images
-  rows, unused = told.rows(fields), told.unused(fields)
+  rows, unused = embedded.rows(fields), embedded.unused(fields)
   if table.shape[0] != rows + unused:
     raise ValueError(
       f'The weight {name} must have {rows + unused} rows, as the configuration says, but got shape '
@@ -177,80 +174,86 @@ def shapes_of(
     >>> shapes_of(config, 0, prefix='')['h.0.attn.c_attn.weight']
     (8, 24)
   """
-  fields, family = of_family(config, index, part)
-  told, own = layer(config, index, part=part, length=1), f'{family.block(fields, index)}.'
+  found, settings = part_of(config, index, part), layer(config, index, part=part, length=1)
+  attention, own = found.attention, found.block()
   block = f'{prefix}{own}'
-  projected = _of_block(family, told, block, bool(family.names.fused))
-  return projected | _tables(family, told).shapes(own, block)
+  projected = _of_block(attention, settings, block, bool(attention.names.fused))
+  return projected | _tables(attention, settings).shapes(own, block)
 
 
-def _tables(family: Family, told: Settings) -> Tables:
+def _tables(attention: Attention, settings: Settings) -> Tables:
   """The scheme's parameters among the weights."""
-  dims = Dims(told.width, told.num_heads, told.head_dim, told.num_kv_heads)
-  return Tables(told.scheme, dims, family.tables)
+  dims = Dims(settings.width, settings.num_heads, settings.head_dim, settings.num_kv_heads)
+  return Tables(settings.scheme, dims, attention.tables)
 
 
-def _of_block(family: Family, told: Settings, block: str, fused: bool) -> dict[str, Shape]:
-  """The shapes of what is read but the scheme's parameters, by the full names."""
-  found = _shapes(family.names, told, fused, family.weightless)
+def _of_block(
+  attention: Attention, settings: Settings, block: str, fused: bool
+) -> dict[str, Shape]:
+  """The shapes of the weights of the block apart from the scheme's parameters, by full names."""
+  found = _shapes(attention.names, settings, fused, attention.norm_has_weights)
   return {f'{block}{name}': shape for name, shape in found.items()}
 
 
-def _shapes(names: Names, told: Settings, fused: bool, weightless: bool) -> dict[str, Shape]:
+def _shapes(
+  names: Names, settings: Settings, fused: bool, norm_has_weights: bool
+) -> dict[str, Shape]:
   """The shapes of the weights that the layer needs, as they are in the checkpoint."""
-  width, wide = told.width, told.num_heads * told.head_dim
-  if told.latent is not None:
-    out = {f'{names.out}.weight': (width, told.num_heads * (told.value_dim or told.head_dim))}
-    out |= {f'{names.out}.bias': (width,)} if told.out_bias else {}
-    return latent.shapes(told) | out
-  narrow = told.num_kv_heads * told.head_dim
-  rows = {names.query: (1 + told.gated) * wide, names.key: narrow, names.value: narrow}
+  width, wide = settings.width, settings.num_heads * settings.head_dim
+  if settings.latent is not None:
+    out = {
+      f'{names.out}.weight': (width, settings.num_heads * (settings.value_dim or settings.head_dim))
+    }
+    out |= {f'{names.out}.bias': (width,)} if settings.out_bias else {}
+    return latent.shapes(settings) | out
+  narrow = settings.num_kv_heads * settings.head_dim
+  rows = {names.query: (1 + settings.gated) * wide, names.key: narrow, names.value: narrow}
   if fused:
     rows = {names.fused: wide + 2 * narrow}
   maps: dict[str, tuple[Shape, bool | None]] = {
-    name: ((rows, width), told.use_bias) for name, rows in rows.items()
+    name: ((rows, width), settings.use_bias) for name, rows in rows.items()
   }
-  maps[names.out] = (width, wide), told.out_bias
+  maps[names.out] = (width, wide), settings.out_bias
   shapes: dict[str, Shape] = {}
   for name, (shape, has_bias) in maps.items():
     shapes[names.weight(name)] = shape[::-1] if names.transposed else shape
     if has_bias and name != names.no_bias:
       shapes[f'{name}.bias'] = shape[:1]
-  if names.bare:
-    by_head = (width, told.num_heads, told.head_dim)
+  if names.no_weight_suffix:
+    by_head = (width, settings.num_heads, settings.head_dim)
     shapes = dict.fromkeys((names.query, names.key, names.value, names.out), by_head)
-  if told.sinks:
-    shapes[names.sinks] = (told.num_heads,)
-  return shapes | _norm_shapes(names, told, weightless)
+  if settings.sinks:
+    shapes[names.sinks] = (settings.num_heads,)
+  return shapes | _norm_shapes(names, settings, norm_has_weights)
 
 
-def _norm_shapes(names: Names, told: Settings, weightless: bool) -> dict[str, Shape]:
-  if told.qk_norm is None or weightless:
+def _norm_shapes(names: Names, settings: Settings, norm_has_weights: bool) -> dict[str, Shape]:
+  if settings.qk_norm is None or not norm_has_weights:
     return {}
   shapes: dict[str, Shape] = {}
-  counts = {names.query_norm: told.num_heads, names.key_norm: told.num_kv_heads}
+  counts = {names.query_norm: settings.num_heads, names.key_norm: settings.num_kv_heads}
   for name, count in counts.items():
-    many = {'alike': (), 'apart': (count,), 'together': (count * told.head_dim,)}
-    shape = many[told.qk_norm.heads]
-    shape = shape if told.qk_norm.heads == 'together' else (*shape, told.head_dim)
+    many = {'alike': (), 'apart': (count,), 'together': (count * settings.head_dim,)}
+    shape = many[settings.qk_norm.heads]
+    shape = shape if settings.qk_norm.heads == 'together' else (*shape, settings.head_dim)
     shapes[f'{name}.weight'] = shape
-    if told.qk_norm.use_bias:
+    if settings.qk_norm.use_bias:
       shapes[f'{name}.bias'] = shape
   return shapes
 
 
 def _check_names(shapes: dict[str, Shape], keys: list[str], block: str, names: Names) -> None:
-  """Raises ValueError if a weight is missing, or the block has one that is not known."""
+  """Raises ValueError if a weight is missing, or the block has one that is not expected."""
   missing = sorted(set(shapes) - set(keys))
   if missing:
     raise ValueError(f'The checkpoint must have {", ".join(missing)}, but has none of that name.')
   inside = {name for name in keys if name.startswith(block)} - set(shapes)
-  beside = tuple(f'{block}{name}' for name in names.beside)
+  ignored = tuple(f'{block}{name}' for name in names.ignored)
   tables = (f'{block}relative_attention_bias.',)
-  extra = sorted(name for name in inside if not name.startswith((*beside, *tables)))
+  extra = sorted(name for name in inside if not name.startswith((*ignored, *tables)))
   if extra:
     raise ValueError(
-      f'The attention of this layer is known with {sorted(shapes)}, but the checkpoint also has '
+      f'The attention of this layer must have the weights {sorted(shapes)} alone, but got also '
       f'{", ".join(extra)}.'
     )
 
@@ -283,94 +286,96 @@ def _of_torch(value: Any) -> tuple[np.ndarray, str]:
 
 
 def _assembled(
-  found: Mapping[str, Array], family: Family, told: Settings, fields: Fields
+  found: Mapping[str, Array], attention: Attention, settings: Settings, fields: Fields
 ) -> dict[str, Any]:
   """The tree of a layer, from the weights by their names in the block."""
-  names, heads, kv_heads = family.names, told.num_heads, told.num_kv_heads
-  counts = {} if told.latent else {'query': heads, 'key': kv_heads, 'value': kv_heads}
+  names, heads, kv_heads = attention.names, settings.num_heads, settings.num_kv_heads
+  counts = {} if settings.latent else {'query': heads, 'key': kv_heads, 'value': kv_heads}
   loaded: dict[str, Any] = {name: {} for name in (*counts, 'out')}
-  if told.gated:
+  if settings.gated:
     counts['gate'], loaded['gate'] = heads, {}
   for theirs, ours in (('weight', 'kernel'), ('bias', 'bias')):
-    for name, array in _rows(found, names, told, names.grouped(fields), theirs).items():
+    for name, array in _rows(found, names, settings, names.grouped(fields), theirs).items():
       if name in counts:
         loaded[name][ours] = kernel(array, counts[name])
       elif name == 'out':
-        loaded[name][ours] = array.T.reshape(heads, -1, told.width) if array.ndim == 2 else array
-  if told.use_bias and names.no_bias:
+        loaded[name][ours] = (
+          array.T.reshape(heads, -1, settings.width) if array.ndim == 2 else array
+        )
+  if settings.use_bias and names.no_bias:
     missing = next(each for each in counts if getattr(names, each) == names.no_bias)
     loaded[missing]['bias'] = jnp.zeros_like(loaded['value']['bias'])
-  if told.sinks:
+  if settings.sinks:
     loaded['sinks'] = found[names.sinks]
-  if told.latent is not None:
-    return loaded | latent.assembled(found, told)
-  return loaded | _norms(found, family, told)
+  if settings.latent is not None:
+    return loaded | latent.assembled(found, settings)
+  return loaded | _norms(found, attention, settings)
 
 
 def _rows(
-  found: Mapping[str, Array], names: Names, told: Settings, grouped: bool, theirs: str
+  found: Mapping[str, Array], names: Names, settings: Settings, grouped: bool, theirs: str
 ) -> dict[str, Array]:
   """The weights [outputs, inputs] of the four projections, or those of their biases there are."""
   own = {each: getattr(names, each) for each in ('query', 'key', 'value', 'out', 'fused')}
-  if names.bare:
-    there = _of_bare(found, own) if theirs == 'weight' else {}
+  if names.no_weight_suffix:
+    there = _unnamed(found, own) if theirs == 'weight' else {}
   else:
     rows = {each: found.get(f'{name}.{theirs}') for each, name in own.items()}
     there = {each: array for each, array in rows.items() if array is not None}
   if names.transposed:
     there = {each: array.T for each, array in there.items()}
-  if told.gated and 'query' in there:
-    both = there['query'].reshape(told.num_heads, 2, told.head_dim, -1)
+  if settings.gated and 'query' in there:
+    both = there['query'].reshape(settings.num_heads, 2, settings.head_dim, -1)
     rest = there['query'].shape[1:]
     there['query'], there['gate'] = (both[:, i].reshape(-1, *rest) for i in range(2))
   fused = there.pop('fused', None)
   if fused is None:
     return there
-  apart = _groups(fused, told) if grouped else _shards(fused, told, names)
+  apart = _groups(fused, settings) if grouped else _shards(fused, settings, names)
   return there | apart
 
 
-def _of_bare(found: Mapping[str, Array], own: dict[str, str]) -> dict[str, Array]:
+def _unnamed(found: Mapping[str, Array], own: dict[str, str]) -> dict[str, Array]:
   """The rows of weights [M, H, D]."""
   flat = lambda name: found[name].reshape(found[name].shape[0], -1)
   rows = {each: flat(own[each]).T for each in ('query', 'key', 'value')}
   return rows | {'out': flat(own['out'])}
 
 
-def _groups(fused: Array, told: Settings) -> dict[str, Array]:
+def _groups(fused: Array, settings: Settings) -> dict[str, Array]:
   """The rows of a projection that has, for each key head, its queries, its key and its value."""
-  each, rest = told.num_heads // told.num_kv_heads, fused.shape[1:]
-  split = fused.reshape(told.num_kv_heads, each + 2, told.head_dim, *rest)
+  each, rest = settings.num_heads // settings.num_kv_heads, fused.shape[1:]
+  split = fused.reshape(settings.num_kv_heads, each + 2, settings.head_dim, *rest)
   parts = {'query': split[:, :each], 'key': split[:, each], 'value': split[:, each + 1]}
   return {name: part.reshape(-1, *rest) for name, part in parts.items()}
 
 
-def _shards(fused: Array, told: Settings, names: Names) -> dict[str, Array]:
+def _shards(fused: Array, settings: Settings, names: Names) -> dict[str, Array]:
   """The rows of a projection that has one kind after the other, perhaps in several parts."""
-  counts, rest = dict.fromkeys(('key', 'value'), told.num_kv_heads), fused.shape[1:]
-  counts['query'] = told.num_heads
-  rows = [counts[name] * told.head_dim // names.shards for name in names.order]
+  counts, rest = dict.fromkeys(('key', 'value'), settings.num_kv_heads), fused.shape[1:]
+  counts['query'] = settings.num_heads
+  rows = [counts[name] * settings.head_dim // names.shards for name in names.order]
   parts = jnp.split(fused.reshape(names.shards, -1, *rest), np.cumsum(rows)[:-1], axis=1)
   pairs = zip(names.order, parts, strict=True)
   return {name: part.reshape(-1, *rest) for name, part in pairs}
 
 
-def _norms(found: Mapping[str, Array], family: Family, told: Settings) -> dict[str, Any]:
+def _norms(found: Mapping[str, Array], attention: Attention, settings: Settings) -> dict[str, Any]:
   """The norms of queries and keys."""
-  if told.qk_norm is None:
+  if settings.qk_norm is None:
     return {}
   loaded: dict[str, Any] = {}
   for ours, theirs in (
-    ('query_norm', family.names.query_norm),
-    ('key_norm', family.names.key_norm),
+    ('query_norm', attention.names.query_norm),
+    ('key_norm', attention.names.key_norm),
   ):
-    if family.weightless:
-      loaded[ours] = {'scale': jnp.ones(told.head_dim)}
+    if not attention.norm_has_weights:
+      loaded[ours] = {'scale': jnp.ones(settings.head_dim)}
       continue
-    own = {'scale': found[f'{theirs}.weight'] + family.added}
-    if told.qk_norm.use_bias:
+    own = {'scale': found[f'{theirs}.weight'] + attention.norm_offset}
+    if settings.qk_norm.use_bias:
       own['bias'] = found[f'{theirs}.bias']
-    if told.qk_norm.heads == 'together':
-      own = {name: array.reshape(-1, told.head_dim) for name, array in own.items()}
+    if settings.qk_norm.heads == 'together':
+      own = {name: array.reshape(-1, settings.head_dim) for name, array in own.items()}
     loaded[ours] = own
   return loaded

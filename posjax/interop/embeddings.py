@@ -31,6 +31,10 @@ class Embedded(NamedTuple):
   sinusoids: Callable[[Fields], Scheme] | None = None
   encoder: 'Embedded | None' = None
 
+  def of_part(self, *, encoder: bool) -> 'Embedded':
+    """Those of the decoder, or of a model that has one part, or those of the encoder."""
+    return self.encoder if encoder and self.encoder is not None else self
+
 
 def _length(fields: Fields) -> int:
   length = fields.size('n_positions', 'max_position_embeddings')
@@ -47,7 +51,7 @@ def _two(fields: Fields) -> int:
 def _trocr(fields: Fields) -> int:
   if not fields.get('use_learned_position_embeddings', bool, True):
     raise fields.refuse(
-      'use_learned_position_embeddings', "true, because TrOCR's sinusoids are not read"
+      'use_learned_position_embeddings', "true, because TrOCR's sinusoids are not supported"
     )
   return _length(fields)
 
@@ -94,69 +98,13 @@ def _from(first: Callable[[Fields], int]) -> Callable[[Fields], Scheme]:
   return scheme
 
 
-_HALVES = Embedded(sinusoids=lambda fields: sinusoidal.scheme(interleaved=False))
-_BERT = Embedded('embeddings.position_embeddings.weight')
-_ROBERTA = _BERT._replace(rows=_after_padding(_padded), unused=_padded)
-_CLIP = Embedded('embeddings.position_embedding.weight')
-_WPE = Embedded('wpe.weight')
-_OF_PARTS = Embedded('{}.embed_positions.weight')
-_BART = _OF_PARTS._replace(unused=_two)
-# By model_type.
-EMBEDDED: dict[str, Embedded] = {
-  **dict.fromkeys(('bert', 'albert', 'electra', 'deberta', 'deberta-v2', 'distilbert'), _BERT),
-  **dict.fromkeys(
-    (
-      *('bert-generation', 'ernie', 'megatron-bert', 'rembert', 'roc_bert', 'splinter', 'dpr'),
-      *('chinese_clip_text_model', 'align_text_model'),
-    ),
-    _BERT,
-  ),
-  **dict.fromkeys(('roberta', 'xlm-roberta', 'camembert'), _ROBERTA),
-  **dict.fromkeys(
-    (
-      *('roberta-prelayernorm', 'xlm-roberta-xl', 'data2vec-text', 'xmod'),
-      *('altclip_text_model', 'clap_text_model', 'bridgetower_text_model'),
-    ),
-    _ROBERTA,
-  ),
-  **dict.fromkeys(
-    (
-      *('clip_text_model', 'metaclip_2_text_model', 'owlvit_text_model', 'owlv2_text_model'),
-      *('xclip_text_model', 'clipseg_text_model', 'groupvit_text_model'),
-      *('siglip_text_model', 'siglip2_text_model'),
-    ),
-    _CLIP,
-  ),
-  'mpnet': _BERT._replace(rows=_after_padding(_two), unused=_two),
-  **dict.fromkeys(('gpt2', 'gpt_neo', 'gpt_bigcode'), _WPE),
-  'openai-gpt': Embedded('positions_embed.weight'),
-  'opt': Embedded('decoder.embed_positions.weight', unused=_two),
-  'biogpt': Embedded('embed_positions.weight', unused=_two),
-  **dict.fromkeys(('bart', 'mbart', 'plbart', 'mvp'), _BART),
-  **dict.fromkeys(('blenderbot', 'blenderbot-small'), _OF_PARTS),
-  'vit': Embedded('embeddings.position_embeddings', rows=_patches),
-  **dict.fromkeys(('marian', 'pegasus'), _HALVES),
-  **dict.fromkeys(
-    ('m2m_100', 'nllb-moe', 'speech_to_text', 'fsmt'), Embedded(sinusoids=_from(_padded))
-  ),
-  'trocr': Embedded('decoder.embed_positions.weight', rows=_trocr, unused=_two),
-  'xglm': Embedded(sinusoids=_from(_two)),
-  'whisper': Embedded(
-    'decoder.embed_positions.weight',
-    rows=lambda fields: fields.needed('max_target_positions', fields.size),
-    encoder=Embedded(sinusoids=lambda fields: sinusoidal.scheme(interleaved=False, endpoint=True)),
-  ),
-}
-
-
-def of_part(fields: Fields, *, encoder: bool) -> Embedded:
-  """The positions of a model's embeddings, or of those of its encoder."""
-  found = EMBEDDED[fields.get('model_type', str)]
-  return found.encoder if encoder and found.encoder is not None else found
-
-
-def embedded(fields: Fields, encoder: bool = False) -> Scheme:
+def embedded(found: Embedded, fields: Fields, *, encoder: bool = False) -> Scheme:
   """The scheme of a model's embeddings.
+
+  Args:
+    found: the positions of the embeddings of its family.
+    fields: its configuration.
+    encoder: whether they are those of its encoder.
 
   Raises:
     ValueError: if the configuration lacks the length of a learned table, or its
@@ -164,12 +112,34 @@ def embedded(fields: Fields, encoder: bool = False) -> Scheme:
 
   Example:
     >>> from posjax.scheme import places
-    >>> places(embedded(Fields({'model_type': 'marian'})))
+    >>> places(embedded(SINUSOIDS, Fields({'model_type': 'marian'})))
     ('embed',)
   """
   if fields.get('position_embedding_type', str, 'absolute') != 'absolute':
     raise fields.refuse('position_embedding_type', f"'absolute' for {fields.values['model_type']}")
-  found = of_part(fields, encoder=encoder)
+  found = found.of_part(encoder=encoder)
   if found.sinusoids is not None:
     return found.sinusoids(fields)
   return learned.scheme(max_length=found.rows(fields))
+
+
+SINUSOIDS = Embedded(sinusoids=lambda fields: sinusoidal.scheme(interleaved=False))
+FAIRSEQ_SINUSOIDS = Embedded(sinusoids=_from(_padded))
+XGLM = Embedded(sinusoids=_from(_two))
+BERT = Embedded('embeddings.position_embeddings.weight')
+ROBERTA = BERT._replace(rows=_after_padding(_padded), unused=_padded)
+MPNET = BERT._replace(rows=_after_padding(_two), unused=_two)
+CLIP = Embedded('embeddings.position_embedding.weight')
+GPT2 = Embedded('wpe.weight')
+GPT = Embedded('positions_embed.weight')
+OPT = Embedded('decoder.embed_positions.weight', unused=_two)
+BIOGPT = Embedded('embed_positions.weight', unused=_two)
+TROCR = OPT._replace(rows=_trocr)
+BLENDERBOT = Embedded('{}.embed_positions.weight')
+BART = BLENDERBOT._replace(unused=_two)
+VIT = Embedded('embeddings.position_embeddings', rows=_patches)
+WHISPER = Embedded(
+  'decoder.embed_positions.weight',
+  rows=lambda fields: fields.needed('max_target_positions', fields.size),
+  encoder=Embedded(sinusoids=lambda fields: sinusoidal.scheme(interleaved=False, endpoint=True)),
+)

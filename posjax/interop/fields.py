@@ -1,7 +1,7 @@
 """The fields of a Hugging Face configuration, each read by its type and its range.
 
 `config.json` is a file, so that whatever is wrong in it is a `ValueError`, whose sentence names the
-field as it stands in the file: `rope_scaling.factor`. A field that is null counts as left out,
+field as in the file: `rope_scaling.factor`. A field that is null counts as left out,
 because transformers writes null where it has no value; one with a default is never null there.
 """
 
@@ -18,7 +18,7 @@ class Fields(NamedTuple):
 
   Attributes:
     values: the dict itself.
-    path: where it stands in the configuration: '', or as 'rope_scaling.'.
+    path: where it is in the configuration: '', or as 'rope_scaling.'.
   """
 
   values: Config
@@ -100,7 +100,7 @@ class Fields(NamedTuple):
     return f"The configuration's {self.path}{name}"
 
   def _first(self, names: tuple[str, ...], reading: Callable[[str], Any]) -> Any:
-    """The first value; all are read, so that a wrong one is refused wherever it stands."""
+    """The first value; all are read, so that a wrong one is refused anywhere."""
     values = [reading(name) for name in names]
     return next((value for value in values if value is not None), None)
 

@@ -1,6 +1,6 @@
 """Latent attention, as DeepSeek V3 has it: its sizes, its scale, and its weights.
 
-A checkpoint has the turning part of each head last, and the layers of posjax have it first: the
+A checkpoint has the rotated part of each head last, and the layers of posjax have it first: the
 product of queries and keys is the same.
 """
 
@@ -11,6 +11,7 @@ import jax.numpy as jnp
 from jaxtyping import Array
 
 from posjax.arguments import Size
+from posjax.interop.family import Layer
 from posjax.interop.fields import Fields
 from posjax.layers.projections import Latent
 from posjax.schemes import yarn
@@ -20,7 +21,7 @@ _NAMES = {'down': 'q_a_proj', 'norm': 'q_a_layernorm', 'up': 'q_b_proj', 'query'
 _KV = {'down': 'kv_a_proj_with_mqa', 'norm': 'kv_a_layernorm', 'up': 'kv_b_proj'}
 
 
-def read_latent(fields: Fields, layer: int) -> Latent:
+def read_latent(fields: Fields, layer: Layer) -> Latent:
   """The narrow vectors of a configuration."""
   rank, shared = (fields.needed(name, fields.size) for name in ('kv_lora_rank', 'qk_rope_head_dim'))
   return Latent(rank, shared, fields.get('q_lora_rank', Size))
@@ -29,39 +30,39 @@ def read_latent(fields: Fields, layer: int) -> Latent:
 def widths(fields: Fields) -> tuple[int, int]:
   """The width of a query, and that of a value."""
   names = 'qk_nope_head_dim', 'qk_rope_head_dim', 'v_head_dim'
-  plain, turning, value = (fields.needed(name, fields.size) for name in names)
-  return plain + turning, value
+  plain, rotated, value = (fields.needed(name, fields.size) for name in names)
+  return plain + rotated, value
 
 
 def of_whole_heads(fields: Fields) -> Fields:
-  """The fields by which `from_hf` returns the scheme of whole heads, of which a part turns."""
+  """The fields by which `from_hf` returns the scheme of whole heads, of which a part is rotated."""
   width, _ = widths(fields)
-  turning = fields.values['qk_rope_head_dim']
+  rotated = fields.values['qk_rope_head_dim']
   rest = {name: x for name, x in fields.values.items() if name != 'qk_rope_head_dim'}
-  return Fields({**rest, 'head_dim': width, 'rotary_dim': turning})
+  return Fields({**rest, 'head_dim': width, 'rotary_dim': rotated})
 
 
-def scale(fields: Fields, layer: int) -> float | None:
+def scale(fields: Fields, layer: Layer) -> float | None:
   """The factor of q . k, which grows with YaRN's extension."""
-  told = fields.section('rope_parameters')
-  told = told if told.values else fields.section('rope_scaling')
-  kind = told.get('rope_type', str, told.get('type', str, 'default'))
-  told_all, factor = told.get('mscale_all_dim', float), told.positive('factor')
-  if kind == 'default' or not told_all or factor is None:
+  parameters = fields.section('rope_parameters')
+  parameters = parameters if parameters.values else fields.section('rope_scaling')
+  kind = parameters.get('rope_type', str, parameters.get('type', str, 'default'))
+  mscale, factor = parameters.get('mscale_all_dim', float), parameters.positive('factor')
+  if kind == 'default' or not mscale or factor is None:
     return None
-  return widths(fields)[0] ** -0.5 * yarn.magnitude(factor, told_all) ** 2
+  return widths(fields)[0] ** -0.5 * yarn.magnitude(factor, mscale) ** 2
 
 
-def shapes(told: Any) -> dict[str, Shape]:
+def shapes(settings: Any) -> dict[str, Shape]:
   """The shapes of the weights of a layer, but the output's."""
-  latent, width, heads = told.latent, told.width, told.num_heads
+  latent, width, heads = settings.latent, settings.width, settings.num_heads
   rows = {_KV['down']: (latent.rank + latent.shared, width)}
-  keys = told.head_dim - latent.shared + told.value_dim
+  keys = settings.head_dim - latent.shared + settings.value_dim
   found: dict[str, Shape] = {
     f'{_KV["norm"]}.weight': (latent.rank,),
     f'{_KV["up"]}.weight': (heads * keys, latent.rank),
   }
-  wide = heads * told.head_dim
+  wide = heads * settings.head_dim
   if latent.query_rank is None:
     found[f'{_NAMES["query"]}.weight'] = (wide, width)
   else:
@@ -70,15 +71,15 @@ def shapes(told: Any) -> dict[str, Shape]:
     found[f'{_NAMES["up"]}.weight'] = (wide, latent.query_rank)
   for name, shape in rows.items():
     found[f'{name}.weight'] = shape
-    if told.use_bias:
+    if settings.use_bias:
       found[f'{name}.bias'] = shape[:1]
   return found
 
 
-def assembled(found: Mapping[str, Array], told: Any) -> dict[str, Any]:
+def assembled(found: Mapping[str, Array], settings: Any) -> dict[str, Any]:
   """The tree of a layer, without its output, from the weights by their names in the block."""
-  latent, heads = told.latent, told.num_heads
-  plain = told.head_dim - latent.shared
+  latent, heads = settings.latent, settings.num_heads
+  plain = settings.head_dim - latent.shared
   by_head = lambda rows: jnp.moveaxis(rows.reshape(heads, -1, rows.shape[1]), 2, 0)
   name = _NAMES['query' if latent.query_rank is None else 'up']
   query = by_head(found[f'{name}.weight'])
@@ -100,7 +101,7 @@ def assembled(found: Mapping[str, Array], told: Any) -> dict[str, Any]:
       )
   if latent.query_rank is not None:
     down = {'kernel': found[f'{_NAMES["down"]}.weight'].T}
-    if told.use_bias:
+    if settings.use_bias:
       down['bias'] = found[f'{_NAMES["down"]}.bias']
     loaded |= {'query_down': down, 'query_down_norm': {'scale': found[f'{_NAMES["norm"]}.weight']}}
   return loaded

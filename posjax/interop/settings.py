@@ -2,16 +2,17 @@
 
 import difflib
 import functools
+import json
+from importlib import resources
 from typing import Any, NamedTuple
 
 from posjax.arguments import Size, Whole, read, shown
 from posjax.chain import chain
 from posjax.interop import latent
-from posjax.interop.defaults import DEFAULTS
-from posjax.interop.families import FAMILIES
-from posjax.interop.family import Family
+from posjax.interop.families import FAMILIES, scheme_of
+from posjax.interop.family import Attention, Family, Layer, Options
 from posjax.interop.fields import Config, Fields, read_config
-from posjax.interop.positions import of_model
+from posjax.interop.layers import type_of
 from posjax.layers.projections import Latent, Norm
 from posjax.scheme import Scheme, declares
 
@@ -69,8 +70,8 @@ class Settings(NamedTuple):
 
     Example:
       >>> config = {'model_type': 'llama', 'hidden_size': 8, 'num_attention_heads': 2}
-      >>> told = layer(config, 0).arguments()
-      >>> told['causal'], told['num_heads'], 'sinks' in told
+      >>> settings = layer(config, 0).arguments()
+      >>> settings['causal'], settings['num_heads'], 'sinks' in settings
       (True, 2, False)
     """
     default, taken = self._field_defaults, self._asdict()
@@ -91,58 +92,86 @@ def layer(
     length: see `from_hf`.
 
   Raises:
-    ValueError: if the configuration has something that is not known or not of its type, or an
+    ValueError: if the configuration has something that is not supported or not of its type, or an
       argument is missing.
     TypeError: if the configuration is no dict, or another argument not of its type.
 
   Example:
-    >>> told = layer({'model_type': 'gemma2', 'rope_theta': 1e4}, 0)
-    >>> told.window, told.num_kv_heads, told.logit_cap
+    >>> settings = layer({'model_type': 'gemma2', 'rope_theta': 1e4}, 0)
+    >>> settings.window, settings.num_kv_heads, settings.logit_cap
     (4096, 4, 50.0)
     >>> layer({'model_type': 'gemma2', 'rope_theta': 1e4}, 1).window is None
     True
   """
-  fields, family = of_family(config, index, part)
   length = read(length, Size | None, 'length')
-  _check_known(fields, family)
-  width, heads, kv_heads, head_dim = _sizes(fields, family, index)
-  if heads % family.names.shards:
+  found = part_of(config, index, part)
+  fields, attention, this = found.fields, found.attention, found.layer
+  _check_supported(fields, attention)
+  width, heads, kv_heads, head_dim = _sizes(fields, attention, this)
+  if heads % attention.names.shards:
     raise ValueError(
-      f'The heads must be a multiple of {family.names.shards}, because one projection holds them '
-      f'in as many parts, but got {heads}.'
+      f'The heads must be a multiple of {attention.names.shards}, because one projection holds '
+      f'them in as many parts, but got {heads}.'
     )
-  made_of, value_dim = family.latent(fields, index), None
+  made_of, value_dim = attention.latent(fields, this), None
   if made_of is not None:
     _, value_dim = latent.widths(fields)
-  scheme = Scheme()
-  if part != 'cross' and not family.embedded:
-    turning = fields if made_of is None else latent.of_whole_heads(fields)
-    scheme = of_model(turning, layer=index, length=length, bidirectional=part == 'encoder')
-    scheme = _without_embedding(scheme)
-  use_bias = bool(family.bias(fields, index))
-  out_bias = family.out_bias(fields, index)
+  scheme, family = Scheme(), found.family
+  if part != 'cross' and (family.rotary is not None or family.scheme is not None):
+    whole = fields if made_of is None else latent.of_whole_heads(fields)
+    options = Options(layer=index, length=length, bidirectional=part == 'encoder')
+    scheme = _without_embedding(scheme_of(whole, options))
+  use_bias = bool(attention.bias(fields, this))
+  out_bias = attention.out_bias(fields, this)
   return Settings(
     *(width, heads, scheme, head_dim, kv_heads),
-    causal=bool(family.causal(fields, index)),
-    window=family.window(fields, index),
-    scale=family.scale(fields, index),
-    logit_cap=family.logit_cap(fields, index),
-    sinks=family.sinks,
-    gated=family.gated,
+    causal=bool(attention.causal(fields, this)),
+    window=attention.window(fields, this),
+    scale=attention.scale(fields, this),
+    logit_cap=attention.logit_cap(fields, this),
+    sinks=attention.sinks,
+    gated=attention.gated,
     use_bias=use_bias,
     out_bias=use_bias if out_bias is None else out_bias,
-    qk_norm=family.norm(fields, index),
+    qk_norm=attention.norm(fields, this),
     value_dim=value_dim,
     latent=made_of,
-    chunk=family.chunk(fields, index),
+    chunk=attention.chunk(fields, this),
   )
 
 
-def of_family(config: Config, index: int, part: str | None) -> tuple[Fields, Family]:
-  """The fields of a configuration, with transformers' defaults, and the family of its model.
+@functools.cache
+def _defaults() -> dict[str, dict[str, Any]]:
+  """By model_type, what transformers takes for the fields that a configuration leaves out."""
+  text = resources.files('posjax.interop').joinpath('defaults.json').read_text('utf-8')
+  return json.loads(text)['defaults']
+
+
+class Part(NamedTuple):
+  """A layer of a part of a model, as its configuration and its family describe it.
+
+  Attributes:
+    fields: the configuration, with the defaults of transformers.
+    family: of the model.
+    attention: of the part.
+    layer: its index and its type.
+  """
+
+  fields: Fields
+  family: Family
+  attention: Attention
+  layer: Layer
+
+  def block(self) -> str:
+    """The beginning of the names of the weights, after any prefix."""
+    return f'{self.attention.block(self.fields, self.layer)}.'
+
+
+def part_of(config: Config, index: int, part: str | None) -> Part:
+  """The layer of a configuration.
 
   Raises:
-    ValueError: if the model_type is not known, the part is missing or unknown, or there is no layer
+    ValueError: if the model_type is unknown, the part is missing or unknown, or there is no layer
       of the index.
     TypeError: if the configuration is no dict, or another argument not of its type.
   """
@@ -151,52 +180,52 @@ def of_family(config: Config, index: int, part: str | None) -> tuple[Fields, Fam
   part = read(part, str | None, 'part')
   if 'text_config' in config:
     raise ValueError("The model has several parts; its layers are in config['text_config'].")
-  kind = fields.get('model_type', str)
-  if kind not in FAMILIES:
-    near = difflib.get_close_matches(str(kind), FAMILIES)
+  kind = fields.get('model_type', str) or ''
+  family = FAMILIES.get(kind, Family())
+  if not family.parts:
+    known = [kind for kind, family in FAMILIES.items() if family.parts]
+    near = difflib.get_close_matches(kind, known)
     hint = f'; did you mean one of {near}?' if near else '.'
     raise ValueError(
-      f'model_type must be one of the {len(FAMILIES)} in docs/checkpoints.md whose layers are '
-      f'known, but got {kind!r}{hint}'
+      f'model_type must be one of the {len(known)} in docs/checkpoints.md whose layers are known, '
+      f'but got {fields.get("model_type", str)!r}{hint}'
     )
   # A size has no default where the file has it under another name.
   there = {other for names in (_WIDTHS, _HEADS) if {*names} & {*config} for other in names}
-  defaults = {name: x for name, x in DEFAULTS.get(kind, {}).items() if name not in there}
+  defaults = {name: x for name, x in _defaults().get(kind, {}).items() if name not in there}
   fields = Fields({**defaults, **fields.values})
   decodes = part in ('decoder', 'cross') and 'decoder_layers' in fields.values
   count = fields.size(*(['decoder_layers'] if decodes else _DEPTHS))
   in_stages = 'depths' in fields.values  # whose number num_layers is, in Swin
   if not in_stages and count is not None and index >= count:
     raise ValueError(f'The index must be that of one of the {count} layers, but got {index}.')
-  found = FAMILIES[kind]
-  parts: dict[str | None, Family] = {**found} if isinstance(found, dict) else {None: found}
-  if part not in parts:
-    raise ValueError(f'part must be one of {list(parts)} for {kind}, but got {shown(part)}.')
-  return fields, parts[part]
+  if part not in family.parts:
+    raise ValueError(f'part must be one of {list(family.parts)} for {kind}, but got {shown(part)}.')
+  return Part(fields, family, family.parts[part], Layer(index, type_of(family, fields, index)))
 
 
-def _check_known(fields: Fields, family: Family) -> None:
-  for path, values in family.known:
+def _check_supported(fields: Fields, attention: Attention) -> None:
+  for path, values in attention.supported:
     *sections, name = path.split('.')
     held = functools.reduce(Fields.section, sections, fields)
     if held.values.get(name) not in values:
-      raise held.refuse(name, f'{values[0]}, because what else it does is not read')
+      raise held.refuse(name, f'{values[0]}, because other values are not supported')
 
 
-def _sizes(fields: Fields, family: Family, index: int) -> tuple[int, int, int, int]:
-  told = family.sizes(fields, index)
-  if told is not None:
-    return told
+def _sizes(fields: Fields, attention: Attention, layer: Layer) -> tuple[int, int, int, int]:
+  own = attention.sizes(fields, layer)
+  if own is not None:
+    return own
   width = fields.size(*_WIDTHS)
-  heads = fields.size(*([family.heads] if family.heads else _HEADS))
+  heads = fields.size(*([attention.heads] if attention.heads else _HEADS))
   if width is None or heads is None:
     raise ValueError(
       'The configuration needs the width of the model and the number of its heads, but got '
       f'{shown(dict(fields.values))}.'
     )
-  kv_heads = family.kv_heads(fields, index) or fields.size('num_key_value_heads') or heads
+  kv_heads = attention.kv_heads(fields, layer) or fields.size('num_key_value_heads') or heads
   head_dim = fields.size('head_dim', 'd_kv', 'd_head')
-  if family.latent(fields, index) is not None:  # whose heads have widths of their own
+  if attention.latent(fields, layer) is not None:  # whose heads have widths of their own
     head_dim, _ = latent.widths(fields)
   if head_dim is None:
     if width % heads:

@@ -48,7 +48,7 @@ class Table(NamedTuple):
   Attributes:
     parameter: its name in the scheme, or as '1.table' in the second member of a chain.
     name: its name in the block.
-    block: where it lies after the prefix, if not in the block of the layer's own attention.
+    block: where it is after the prefix, if not in the block of the layer's own attention.
     form: how the checkpoint holds it.
   """
 

@@ -5,8 +5,8 @@ import numpy as np
 from jaxtyping import Array, Num, Shaped
 
 from posjax.arguments import Size, read, shown
+from posjax.interop.families import family_of
 from posjax.interop.fields import Config, read_config
-from posjax.interop.positions import BERT, reach
 
 
 def kernel(weight: Shaped[Array, 'rows *M'], num_heads: int) -> Shaped[Array, '*M H D']:
@@ -75,17 +75,18 @@ def relative_keys(table: Num[Array, 'N D'], config: Config) -> Num[Array, 'Rows 
     Array([3., 2., 1.], dtype=float32)
   """
   fields = read_config(config)
-  kind = fields.get('model_type', str)
-  if kind != 'wav2vec2-bert' and kind not in BERT:
+  relative = family_of(fields).relative_keys
+  if relative is None:
+    kind = fields.get('model_type', str)
     raise ValueError(f'Relative keys are those of BERT and of wav2vec2-bert, but got {kind!r}.')
-  left, right = reach(fields)
+  left, right = relative.reach(fields)
   _check_array(table, 'A table of relative keys', 2)
   if table.shape[0] != left + right + 1:
     raise ValueError(
       f'A table of relative keys must have {left + right + 1} rows, as its configuration says, but '
       f'got shape {table.shape}.'
     )
-  if kind in BERT:
+  if relative.descending:
     return table[::-1]
   farthest = max(left, right)
   return table[np.clip(np.arange(-farthest, farthest + 1), -left, right) + left]

@@ -4,7 +4,6 @@ Sizes and numbers are read by `posjax.arguments`, when a layer is made; arrays a
 `tokens`.
 """
 
-from collections.abc import Mapping
 from typing import Any
 
 import jax
@@ -12,20 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from posjax.arguments import Size, read, shown
-from posjax.attention.dispatch import IMPLEMENTATIONS
-from posjax.scheme import Params, Scheme, check_key
-
-
-def check_scheme(scheme: Any) -> None:
-  """Refuses what is no scheme, a line of text included.
-
-  Raises:
-    TypeError: if it is none.
-  """
-  if isinstance(scheme, str):
-    raise TypeError(f'scheme must be a Scheme, as from posjax.get({scheme!r}), but got the text.')
-  if not isinstance(scheme, Scheme):
-    raise TypeError(f'scheme must be a Scheme, but got {shown(scheme)}.')
+from posjax.scheme import Scheme, check_key
 
 
 def check_switches(**switches: Any) -> None:
@@ -36,18 +22,6 @@ def check_switches(**switches: Any) -> None:
   """
   for name, switch in switches.items():
     read(switch, bool, name)
-
-
-def check_implementation(name: Any) -> None:
-  """Refuses a name that is no implementation of attention.
-
-  Raises:
-    ValueError: if there is none of that name.
-  """
-  if name is not None and (not isinstance(name, str) or name not in IMPLEMENTATIONS):
-    raise ValueError(
-      f'The implementation must be None or one of {sorted(IMPLEMENTATIONS)}, but got {name!r}.'
-    )
 
 
 def check_dtype(name: str, dtype: Any) -> None:
@@ -134,28 +108,6 @@ def check_sharding(sharding: Any) -> None:
         'sharding must have a mesh axis, a tuple of mesh axes, or None for each of M, H and D, but '
         f'got {shown(axis)}.'
       )
-
-
-def check_params(scheme: Scheme, params: Params, name: str, source: str) -> None:
-  """Refuses parameters that have not the form of a scheme's: a dict, or a tuple of dicts.
-
-  Args:
-    scheme: any scheme.
-    params: its parameters.
-    name: of the argument, for messages.
-    source: the function that makes them, for messages.
-
-  Raises:
-    TypeError: if they are neither a dict nor, for a chain, a tuple of dicts.
-    ValueError: if the tuple has another length than the chain.
-  """
-  parts = scheme.parts
-  form = f'a tuple of {len(parts)} dicts' if parts else 'a dict'
-  each = params if parts else (params,)
-  if not isinstance(each, (tuple, list)) or not all(isinstance(one, Mapping) for one in each):
-    raise TypeError(f'{name} must be {form}, as from {source}, but got {shown(params)}.')
-  if parts and len(each) != len(parts):
-    raise ValueError(f'{name} must be {form}, as from {source}, but got {len(each)} dicts.')
 
 
 def chosen_key(rate: float, key: Any, deterministic: Any) -> Any:

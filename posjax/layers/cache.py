@@ -1,13 +1,13 @@
 """A cache of keys and values that knows its positions: pure functions, prefill and decoding alike.
 
 A slot holds its token's k, v, `at` (from the scheme's `prepare`), ids, order and segment. v is held
-after the scheme's `values.turn`. k is held after place 2 or before it, as `positioned` decides; if
-before, place 2 acts at every call, which is exact because `at` lies beside k. Empty slots have
+after the scheme's `values.value`. k is held after place 2 or before it, as `positioned` decides; if
+before, place 2 acts at every call, which is exact because `at` is stored with k. Empty slots have
 segment 0, to which nothing attends.
 
 A cache that is filled at once, of the tokens that a cross-attention reads, is a `memory`.
 
-Without a window, token i lies in slot i. With one, the cache is a ring: token i lies in slot
+Without a window, token i is in slot i. With one, the cache is a ring: token i is in slot
 i mod C and replaces the token that left the window; visibility comes from order, never from slots.
 """
 
@@ -18,7 +18,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Inexact, Int, Num
 
-from posjax.attention.padding import blanked
+from posjax.attention.padding import zeroed
 from posjax.scheme import At, Dims, Ids, Params, Scheme, declares, init, prepare
 
 
@@ -27,7 +27,7 @@ class Cache(NamedTuple):
 
   Attributes:
     k: keys, after place 2, which may widen them, or before it: see `positioned`.
-    v: values, after the scheme's `values.turn`, which may widen them.
+    v: values, after the scheme's `values.value`, which may widen them.
     at: what the scheme's `prepare` returned, leaves [B, C, ...]; None where it has none.
     pos: ids, [B, C] or [B, C, n].
     order: index of each token in its stream; one row where it is the same for all rows.
@@ -96,11 +96,11 @@ def empty(
 def _empty_heads_and_at(
   scheme: Scheme, dims: Dims, raw_k: Array, raw_v: Array, pos: Ids
 ) -> tuple[Array, Array, At]:
-  """Zeros in the form of the results of `positioned`, `values.turn` and `prepare`."""
+  """Zeros in the form of the results of `positioned`, `values.value` and `prepare`."""
 
   def stored(key, x, raw_k, raw_v, pos):
     params, at = prepare(scheme, init(scheme, key, dims), x, pos)
-    return positioned(scheme, params, raw_k, at)[1], scheme.values.turn(params, raw_v, at), at
+    return positioned(scheme, params, raw_k, at)[1], scheme.values.value(params, raw_v, at), at
 
   if not any(declares(scheme, field) for field in ('key', 'values', 'prepare')):
     return raw_k, raw_v, None
@@ -126,7 +126,7 @@ def memory(
     >>> int(memory(x, x, None, one, one, one).length)
     3
   """
-  k, v = blanked((k, v), segments)
+  k, v = zeroed((k, v), segments)
   return Cache(k, v, at, pos, order, segments, jnp.asarray(k.shape[1], jnp.int32))
 
 
@@ -172,16 +172,16 @@ def positioned(
     at: what `prepare` returned for them; their ids where the scheme has none.
 
   Example:
-    >>> turning = Scheme(key=lambda params, k, at: 2 * k)
-    >>> done, k = positioned(turning, {}, jnp.ones((1, 1, 1, 1)), jnp.zeros((1, 1)))
+    >>> doubling = Scheme(key=lambda params, k, at: 2 * k)
+    >>> done, k = positioned(doubling, {}, jnp.ones((1, 1, 1, 1)), jnp.zeros((1, 1)))
     >>> done, float(k[0, 0, 0, 0])
     (True, 2.0)
   """
   if not _may_act_once(scheme):
     return False, k
-  turned = scheme.key(params, k, at)
-  few = turned.shape[-1] <= 2 * k.shape[-1]
-  return few, turned if few else k
+  positioned_k = scheme.key(params, k, at)
+  few = positioned_k.shape[-1] <= 2 * k.shape[-1]
+  return few, positioned_k if few else k
 
 
 def are_positioned(scheme: Scheme, params: Params, cache: Cache, head_dim: int) -> bool:
@@ -196,8 +196,8 @@ def are_positioned(scheme: Scheme, params: Params, cache: Cache, head_dim: int) 
   if not _may_act_once(scheme):
     return False
   raw = jax.ShapeDtypeStruct((*cache.k.shape[:-1], head_dim), cache.k.dtype)
-  turned = jax.eval_shape(scheme.key, params, raw, cache.pos if cache.at is None else cache.at)
-  return turned.shape[-1] <= 2 * head_dim
+  like = jax.eval_shape(scheme.key, params, raw, cache.pos if cache.at is None else cache.at)
+  return like.shape[-1] <= 2 * head_dim
 
 
 def _may_act_once(scheme: Scheme) -> bool:
@@ -223,7 +223,7 @@ def append(
   Args:
     cache: the tokens so far.
     k: keys of the new tokens, as from `positioned`.
-    v: values, after the scheme's `values.turn`; stored, as k, in the cache's dtype. Those of
+    v: values, after the scheme's `values.value`; stored, as k, in the cache's dtype. Those of
       padding are stored as zeros.
     at: what `prepare` returned for them, given `last(cache)`; None where the scheme has none.
     pos: their ids.
@@ -253,7 +253,7 @@ def append(
     _check_room(cache, tokens)
     v = jnp.where(length > capacity, jnp.nan, v)
   order = (cache.length + jnp.arange(tokens, dtype=jnp.int32))[None]
-  k, v = blanked((k, v), segments)
+  k, v = zeroed((k, v), segments)
   new = Cache(k.astype(cache.k.dtype), v.astype(cache.v.dtype), at, pos, order, segments, length)
   _check_fit(cache, new)
   if window is None:

@@ -14,7 +14,7 @@ from posjax.attention import attend
 from posjax.attention.inputs import check_places, read_window
 from posjax.layers import arguments
 from posjax.layers.tokens import check_array, check_ids
-from posjax.scheme import Ids, Params, Scheme, declares, merge, split
+from posjax.scheme import Ids, Params, Scheme, check_is_scheme, declares, merge, split
 
 _PRECISIONS = ('default', 'high', 'highest', 'bfloat16', 'tensorfloat32', 'float32')
 
@@ -89,7 +89,6 @@ def attention_fn(
   check_hooked(scheme, causal, model_places)
   params = _frozen(scheme, params, frozen)
   read_window(window, causal)
-  arguments.check_implementation(implementation)
   sides = _sides(q_pos, k_pos, q_order, k_order, q_segments, k_segments)
 
   def call(
@@ -135,7 +134,7 @@ def attention_fn(
         broadcast_dropout=broadcast_dropout,
         implementation=_implementation(implementation, precision),
         return_weights=module is not None,
-        model_places=True,  # asked when this function was made
+        model_places=True,  # checked when this function was made
       )
     return out if module is None else _sown(module, out)
 
@@ -147,9 +146,10 @@ def check_hooked(scheme: Any, causal: Any, model_places: Any) -> None:
 
   Raises:
     TypeError: if it is none, or a switch is neither True nor False.
-    ValueError: if it prepares its sides, or acts before the first layer and nobody calls it there.
+    ValueError: if it prepares its sides, or acts before the first layer and `model_places` is
+      False.
   """
-  arguments.check_scheme(scheme)
+  check_is_scheme(scheme)
   arguments.check_switches(causal=causal, model_places=model_places)
   check_places(scheme, model_places)
   if declares(scheme, 'prepare'):
@@ -178,7 +178,7 @@ def numbered(
   if start is not None:
     if given:
       raise ValueError(
-        f'A module that decodes counts the tokens itself, but got {", ".join(given)} beside '
+        f'A module that decodes counts the tokens itself, but got {", ".join(given)} as well as '
         'decode=True.'
       )
     q_pos, k_pos = start + jnp.arange(queries), jnp.arange(keys)
@@ -216,7 +216,7 @@ def within_cache(
 
 
 def _sides(q_pos: Ids, k_pos: Ids | None, q_order, k_order, q_segments, k_segments) -> dict:
-  """The arguments of `attend` that say where tokens stand; keys may stand where the queries do."""
+  """The arguments of `attend` that say where tokens are; keys default to the queries."""
   check_ids('q_pos', q_pos)
   rest = {'k_pos': k_pos, 'q_order': q_order, 'k_order': k_order}
   rest |= {'q_segments': q_segments, 'k_segments': k_segments}
@@ -300,7 +300,6 @@ def _frozen(scheme: Scheme, params: Params, frozen: bool | None) -> Params:
   """The parameters; if they are frozen, no gradient reaches them."""
   if frozen is not None:
     arguments.check_switches(frozen=frozen)
-  arguments.check_params(scheme, params, 'params', 'posjax.init(scheme, key, dims)')
   trained, fixed = split(scheme, params)
   if frozen is None and jax.tree.leaves(trained):
     raise ValueError(

@@ -11,8 +11,8 @@ from posjax.arguments import Positive, Share, Size, read
 from posjax.attention import inputs
 from posjax.attention.dispatch import computed
 from posjax.attention.inputs import Window, check_order, check_places, read_window
-from posjax.attention.padding import blanked
-from posjax.attention.places import turns_values, without_place_2, without_turn
+from posjax.attention.padding import zeroed
+from posjax.attention.places import transforms_values, without_place_2, without_value
 from posjax.layers import arguments, projections
 from posjax.layers import cache as caches
 from posjax.layers.cache import Cache
@@ -27,7 +27,6 @@ from posjax.layers.tokens import (
   by_row,
   check_array,
   check_keys,
-  check_mask,
   check_tokens,
   without_padding,
 )
@@ -38,6 +37,7 @@ from posjax.scheme import (
   Params,
   PRNGKey,
   Scheme,
+  check_is_scheme,
   declares,
   prepare,
 )
@@ -77,11 +77,11 @@ def make(
   Raises:
     TypeError: if an argument is of another type.
     ValueError: if heads do not divide the width, or key heads the heads, a number is out of range,
-      the scheme acts before the first layer and the model is not said to call it there, or it adds
+      the scheme acts before the first layer and `model_places` is False, or it adds
       to outputs of another width than D.
   """
   dims = _sizes(width, num_heads, head_dim, num_kv_heads)
-  arguments.check_scheme(scheme)
+  check_is_scheme(scheme)
   value_dim = _value_dim(scheme, dims, value_dim)
   arguments.check_switches(causal=causal, model_places=model_places)
   check_places(scheme, model_places)
@@ -89,7 +89,6 @@ def make(
   logit_cap = read(logit_cap, Positive | None, 'The logit cap')
   dropout_rate = read(dropout_rate, Share, 'The dropout rate')
   scale = read(scale, float | None, 'The scale')
-  arguments.check_implementation(implementation)
   options = (causal, window, logit_cap, dropout_rate, scale, implementation)
   return Layer(scheme, dims, value_dim, *options)
 
@@ -155,7 +154,6 @@ def call(
     return_weights: as in `attend`.
   """
   check_input(layer, queries, keys)
-  check_mask(mask)
   rest = {'mask': mask, 'bias': bias, 'sinks': sinks, 'dropout_key': dropout_key}
   rest['return_weights'] = return_weights
   queries = without_padding(queries)
@@ -188,12 +186,11 @@ def attention(
     dropout_key: draws the dropout; None drops nothing.
   """
   check_input(layer, queries)
-  check_mask(mask)
   return _attention(layer, params, heads, queries, mask=mask, dropout_key=dropout_key)
 
 
 def projected(parts: Parts, queries: Tokens, attended: Any) -> Any:
-  """The output of the layer from what a call returned, beside the weights where it returned them.
+  """The output of the layer from what a call returned: the output alone, or with the weights.
 
   Args:
     parts: the modules of the layer by their names.
@@ -266,9 +263,9 @@ def attend_prepared(
 
 def _check_width(layer: Layer, out: Array) -> None:
   """Refuses a scheme that leaves the sum of the values wider, or narrower, than they came."""
-  if turns_values(layer.scheme) and out.shape[-1] != layer.value_dim:
+  if transforms_values(layer.scheme) and out.shape[-1] != layer.value_dim:
     raise ValueError(
-      "The scheme's values.turn and turn_back must together leave a layer's values as wide as "
+      "The scheme's values.value and values.output must together leave a layer's values as wide as "
       f'they came, {layer.value_dim}, but got {out.shape[-1]}.'
     )
 
@@ -389,10 +386,10 @@ def _bias_of_slots(bias: Any, seen: Cache, window: int | None) -> Any:
 
 
 def _position(layer: Layer, params: Params, heads: Heads, new: Tokens) -> tuple[Layer, Heads]:
-  """Turns the values, and the keys where the cache holds turned ones; the layer is then without."""
+  """Applies `values.value`, and `key` where the cache holds keys after it, and drops them."""
   at = new.pos if new.at is None else new.at
-  heads = heads._replace(v=layer.scheme.values.turn(params, heads.v, at))
-  layer = layer._replace(scheme=without_turn(layer.scheme))
+  heads = heads._replace(v=layer.scheme.values.value(params, heads.v, at))
+  layer = layer._replace(scheme=without_value(layer.scheme))
   done, k = caches.positioned(layer.scheme, params, heads.k, at)
   if not done:
     return layer, heads
@@ -431,7 +428,7 @@ def memorize(
   at = keys.pos if keys.at is None else keys.at
   order = _memory_order(layer, keys, k)
   _, k = caches.positioned(layer.scheme, params, k, at)
-  v = layer.scheme.values.turn(params, v, at)
+  v = layer.scheme.values.value(params, v, at)
   segments: Any = keys.segments
   return caches.memory(k, v, keys.at, keys.pos, order, segments)
 
@@ -467,7 +464,6 @@ def read_memory(
   """
   caches.check_form(memory, 'memory', 'memorize')
   check_input(layer, queries)
-  check_mask(mask)
   _check_rows(memory, queries.x.shape[0])
   queries = _of_rows(layer, queries)
   params, queries = prepared(layer.scheme, params, queries, None)
@@ -475,7 +471,7 @@ def read_memory(
   if caches.are_positioned(layer.scheme, params, memory, layer.dims.head_dim):
     at = queries.pos if queries.at is None else queries.at
     q, layer = layer.scheme.query(params, q, at), _after_place_2(layer)
-  layer = layer._replace(scheme=without_turn(layer.scheme))
+  layer = layer._replace(scheme=without_value(layer.scheme))
   heads = Heads(q, memory.k, memory.v)
   rest = {'mask': mask, 'bias': bias, 'sinks': sinks, 'return_weights': return_weights}
   return attend_prepared(layer, params, heads, queries, memory, **rest)
@@ -488,7 +484,7 @@ def _of_rows(layer: Layer, tokens: Tokens) -> Tokens:
   segments = tokens.segments
   segments = ones if segments is None else by_row('segments', segments, batch, length, 1)
   pos = by_row('pos', tokens.pos, batch, length, _ids_per_token(layer.scheme, tokens.pos))
-  x, pos = blanked((tokens.x, pos), segments)
+  x, pos = zeroed((tokens.x, pos), segments)
   return tokens._replace(x=x, pos=pos, segments=segments.astype(jnp.int32))
 
 

@@ -7,8 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from posjax.layers.arguments import check_params
-from posjax.scheme import Dims, Params, Scheme, declares, merge, split
+from posjax.scheme import Dims, Params, Scheme, check_params, declares, merge, split
 
 
 def named(params: Params) -> dict[str, Any]:

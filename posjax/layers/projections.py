@@ -37,10 +37,10 @@ class Latent(NamedTuple):
   """Keys and values of narrow vectors, one for each token, as DeepSeek's latent attention has them.
 
   narrow = norm(W x) [R]; the key of a head is its own map of `narrow` behind `shared` dimensions
-  that are the same for all heads, a map of x. With `rope(fraction=shared / D)`, which turns the
-  first dimensions of a head, these alone turn. Values are maps of `narrow`. Norms are RMS norms.
-  Only maps of x to narrow vectors and to the shared dimensions have biases where `use_bias` is set.
-  Caches hold whole keys and values.
+  that are the same for all heads, a map of x. With `rope(fraction=shared / D)`, which rotates
+  the first dimensions of a head, these alone are rotated. Values are maps of `narrow`. Norms are
+  RMS norms. Only maps of x to narrow vectors and to the shared dimensions have biases where
+  `use_bias` is set. Caches hold whole keys and values.
 
   Attributes:
     rank: R, the width of the narrow vector of keys and values.

@@ -8,7 +8,7 @@ import numpy as np
 from jaxtyping import Array, Inexact, Int, Num
 
 from posjax.attention.inputs import token_numbers
-from posjax.attention.padding import blanked
+from posjax.attention.padding import zeroed
 from posjax.scheme import At, Ids
 
 
@@ -49,7 +49,7 @@ def without_padding(tokens: Tokens) -> Tokens:
     return tokens
   batch, length, _ = x.shape
   segments = by_row('segments', segments, batch, length, 1)
-  return tokens._replace(x=blanked(x, segments))
+  return tokens._replace(x=zeroed(x, segments))
 
 
 def keys_of(
@@ -134,15 +134,7 @@ def check_keys(queries: Tokens, keys: Tokens) -> None:
     given, missing = 'segments', 'kv_segments'
     if queries.segments is None:
       given, missing = missing, given
-    raise ValueError(f'{given} need {missing} beside them, but got none.')
-
-
-def check_mask(mask: Any) -> None:
-  """Raises TypeError if it is neither None nor an array of booleans."""
-  if mask is not None:
-    check_array('mask', mask)
-    if mask.dtype != bool:
-      raise TypeError(f'The mask must be boolean, True may attend, but got {mask.dtype}.')
+    raise ValueError(f'{given} need {missing} as well, but got none.')
 
 
 def check_array(name: str, array: Any) -> None:

@@ -12,12 +12,12 @@ posjax. Schemes, attention, its kernels and the layers may all import from here.
   tables        trained tables with one row for each id
   differences   differences of ids that do not wrap around
   offsets       trained tables with one row for each offset between two tokens
-  heads         products of heads
+  heads         products of heads, and the dtype to compute them in
   toeplitz      numbers of each distance, laid out as a tile of pairs
-  pieces        a ReLU network of one number, from its straight pieces
+  piecewise_linear  a ReLU network of one number, from its straight pieces
   complex_embeddings  complex embeddings, whose phase may be a position
   priors        biases that are the logarithm of a prior over distances
   network       small networks of a few numbers, and the layer norm
   softplus      the inverse of softplus, for parameters that must stay positive
-  checks        checks of arguments and ids, each with one sentence for its error
+  checks        checks of the dtype of ids
 """

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Num
 
 
-def difference(one: Num[Array, '...'], other: Num[Array, '...']) -> Num[Array, '...']:
+def saturating_subtract(one: Num[Array, '...'], other: Num[Array, '...']) -> Num[Array, '...']:
   """one - other; integers that are farther apart than their type can say saturate.
 
   The largest result is 2^31 - 1 for int32, and the least is its negative, which `abs` can take.
@@ -18,7 +18,7 @@ def difference(one: Num[Array, '...'], other: Num[Array, '...']) -> Num[Array, '
     other: what broadcasts to them.
 
   Example:
-    >>> difference(jnp.array([5, 2**31 - 1, -(2**31)]), jnp.array([7, -1, 2**31 - 1]))
+    >>> saturating_subtract(jnp.array([5, 2**31 - 1, -(2**31)]), jnp.array([7, -1, 2**31 - 1]))
     Array([        -2, 2147483647, -2147483647], dtype=int32)
   """
   dtype = jnp.result_type(one, other)

@@ -14,7 +14,7 @@ from jax import lax
 from jaxtyping import Array, Float, Inexact, Int, Num
 
 from posjax.math.checks import check_integer_ids
-from posjax.math.differences import difference
+from posjax.math.differences import saturating_subtract
 from posjax.math.heads import at_least_float32
 from posjax.scheme import Ids
 
@@ -41,7 +41,7 @@ def index(
   for pos in (q_pos, k_pos):
     check_integer_ids(pos, 'A table of offsets needs')
   # The paper's offset is k_pos - q_pos, the negative of our distance.
-  offset = difference(jnp.expand_dims(k_pos, -2), jnp.expand_dims(q_pos, -1))
+  offset = saturating_subtract(jnp.expand_dims(k_pos, -2), jnp.expand_dims(q_pos, -1))
   return jnp.clip(offset, -max_distance, max_distance) + max_distance
 
 

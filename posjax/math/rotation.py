@@ -15,10 +15,11 @@ several of them have in common are described here, once:
   interleaved  Which dimensions form a pair. False pairs k with k + d/2 ("split" into halves, as
                Llama); True pairs the neighbours 2k and 2k + 1 (as GPT-J). The two differ by a
                permutation of the columns of W_Q and W_K: `rope.to_split`, `rope.to_interleaved`.
-  values       Whether values turn, too, by the position of their key, and the sum of a query turns
-               back by its own: out_i = sum_j w_ij R(v_j, (p_j - p_i) f), which depends on distances
-               alone (DeepSeek-V4; GTA, Miyato et al. 2024, https://arxiv.org/abs/2310.10375). The
-               attention factor is not for them. Values may be of another width than queries.
+  values       Whether values rotate, too, by the position of their key, and the sum of a query
+               rotates back by its own: out_i = sum_j w_ij R(v_j, (p_j - p_i) f), which depends on
+               distances alone (DeepSeek-V4; GTA, Miyato et al. 2024,
+               https://arxiv.org/abs/2310.10375). The attention factor is not for them. Values may
+               be of another width than queries.
 """
 
 from collections.abc import Callable
@@ -81,8 +82,8 @@ def rotary_width(head_dim: int, fraction: float = 1.0) -> int:
   # A fraction that is a quotient of integers is rounded: 14 / 50 * 50 is not 14 in floating point.
   if abs(width - fraction * head_dim) > 1e-6 or width % 2 or width < 2:
     raise ValueError(
-      f'RoPE turns pairs, so its width must be positive and even, but fraction {fraction} of head '
-      f'width {head_dim} is {fraction * head_dim:g}.'
+      f'RoPE rotates pairs, so its width must be positive and even, but fraction {fraction} of '
+      f'head width {head_dim} is {fraction * head_dim:g}.'
     )
   return width
 
@@ -128,23 +129,23 @@ def with_values(
   angle_of: Callable[[int, Num[Array, '...']], Float[Array, '...']],
   interleaved: bool = False,
 ) -> Scheme:
-  """The scheme with values that turn, and with outputs that turn back, see the top of this file.
+  """The scheme with values that are rotated, and outputs rotated back; see the top of this file.
 
   Args:
-    scheme: one that turns queries and keys by the same angles.
+    scheme: one that rotates queries and keys by the same angles.
     angle_of: from the width of a value and the ids of the tokens to the angle of each pair.
     interleaved: see the top of this file.
 
   Example:
-    >>> turned = with_values(Scheme(), lambda width, at: jnp.pi / 2 * at[..., None])
-    >>> turned.values.turn_back({}, jnp.array([[[[0.5, 1.0]]]]), jnp.array([[1]])).round(3)
+    >>> rotated = with_values(Scheme(), lambda width, at: jnp.pi / 2 * at[..., None])
+    >>> rotated.values.output({}, jnp.array([[[[0.5, 1.0]]]]), jnp.array([[1]])).round(3)
     Array([[[[ 1. , -0.5]]]], dtype=float32)
   """
 
-  def turned(direction: int):
-    def turn(params, x: Float[Array, 'B T H E'], at: Num[Array, 'B T *n']):
+  def rotation(direction: int):
+    def rotated(params, x: Float[Array, 'B T H E'], at: Num[Array, 'B T *n']):
       return rotate(x, direction * angle_of(x.shape[-1], at), interleaved)
 
-    return turn
+    return rotated
 
-  return scheme._replace(values=Values(turn=turned(1), turn_back=turned(-1)))
+  return scheme._replace(values=Values(value=rotation(1), output=rotation(-1)))

@@ -64,9 +64,6 @@ def scheme(width: Size | None = None) -> Scheme:
   Args:
     width: the number of hidden units; by default the width of a head.
 
-  Raises:
-    ValueError: if the width is not positive.
-
   Example:
     >>> from posjax.scheme import places
     >>> places(scheme(width=32))

@@ -61,7 +61,7 @@ def scheme(
   content: bool = True,
   position: bool = True,
 ) -> Scheme:
-  """A table of positions beside the words.
+  """A table of positions, concatenated to the words.
 
   The parameters are the same whether words and positions are used or not, so that one of them can
   be left out of a model that was trained with both.

@@ -11,7 +11,7 @@ paper does: q is multiplied with the table, and the products are interpolated. T
 Reference: Golovneva, Wang, Weston, Sukhbaatar 2024, https://arxiv.org/abs/2405.18719, section 4,
 and the listing in its appendix, whose gates are sigmoids of the logits scaled by 1/sqrt(D), and
 which adds q . e unscaled: the default. The authors' training code (facebookresearch/RAM) divides
-q . e by sqrt(D) as well, unless told otherwise: `scaled`. Tables begin with zeros, as in both. The
+q . e by sqrt(D) as well, unless `scaled` is False. Tables begin with zeros, as in both. The
 gates see the logits as place 2, and the members of a chain before this one, made them.
 """
 
@@ -64,9 +64,6 @@ def scheme(num_positions: AtLeastTwo = 64, scaled: bool = False) -> Scheme:
   Args:
     num_positions: N, rows of the table; farther keys count as N - 1.
     scaled: whether 1/sqrt(D) applies to q . e, too.
-
-  Raises:
-    ValueError: if there are fewer than two positions.
 
   Example:
     >>> scheme().traits.mixes  # sums over all keys that a query sees

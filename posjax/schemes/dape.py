@@ -20,7 +20,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from posjax.arguments import Size, checked
-from posjax.math.differences import difference
+from posjax.math.differences import saturating_subtract
 from posjax.scheme import Params, Scheme, Traits, declares, places
 
 SHIFT_INVARIANT = True  # where the inner scheme is, as ALiBi
@@ -104,7 +104,7 @@ def scheme(inner: Scheme | str = 'alibi', width: Size = 32) -> Scheme:
     of_inner = {n.removeprefix(_INNER): x for n, x in params.items() if n.startswith(_INNER)}
     biases = inner.logits(of_inner, logits, q, k, q_at, k_at) - logits
     if inner.bias:
-      by_distance = inner.bias(of_inner, difference(q_at[:, :, None], k_at[:, None]))
+      by_distance = inner.bias(of_inner, saturating_subtract(q_at[:, :, None], k_at[:, None]))
       biases = biases + jnp.moveaxis(by_distance, 0, 1)
     return logits + biases + correction(params, logits, biases)
 

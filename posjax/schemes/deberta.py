@@ -35,7 +35,7 @@ from jaxtyping import Array, Float, Int, Num
 
 from posjax.arguments import Size, checked
 from posjax.math.checks import check_integer_ids
-from posjax.math.differences import difference
+from posjax.math.differences import saturating_subtract
 from posjax.math.heads import ungroup
 from posjax.math.network import layer_norm
 from posjax.math.offsets import by_rows, pick
@@ -123,7 +123,7 @@ def index(
            [1, 1, 0],
            [1, 1, 1]], dtype=int32)
   """
-  distance = difference(jnp.expand_dims(q_pos, -1), jnp.expand_dims(k_pos, -2))
+  distance = saturating_subtract(jnp.expand_dims(q_pos, -1), jnp.expand_dims(k_pos, -2))
   check_integer_ids(distance, 'A table of distances needs')
   span = max_distance if buckets is None else buckets
   distance = distance if buckets is None else bucket(distance, buckets, max_distance)

@@ -23,7 +23,7 @@ from jaxtyping import Array, Float, Int, Num
 from posjax.arguments import Positive, Size, checked
 from posjax.math.angles import angles, frequencies
 from posjax.math.checks import check_integer_ids
-from posjax.math.differences import difference
+from posjax.math.differences import saturating_subtract
 from posjax.math.heads import product
 from posjax.math.rotation import rotary_width, rotate
 from posjax.scheme import Scheme
@@ -100,7 +100,7 @@ def rotated_logits(
     product(rotated(q, ids), rotated_k) for ids in query_ids(q_pos, chunk_size, length)
   )
   chunk = lambda pos: pos // chunk_size
-  chunks_back = difference(chunk(q_pos)[:, None, :, None], chunk(k_pos)[:, None, None])
+  chunks_back = saturating_subtract(chunk(q_pos)[:, None, :, None], chunk(k_pos)[:, None, None])
   logits = jnp.where(chunks_back == 0, own, jnp.where(chunks_back == 1, before, earlier))
   return logits * q.shape[-1] ** -0.5
 

@@ -74,9 +74,6 @@ def scheme(
     norm: whether hidden layers are normalized before the activation.
     axes: the number of ids of each token (2 for images).
 
-  Raises:
-    ValueError: if a number is not positive.
-
   Example:
     >>> from posjax.scheme import places
     >>> places(scheme(width=16, norm=True))

@@ -16,7 +16,8 @@ code from 0. The paper is about causal attention. Without a mask a later key cou
 earlier one, |i - j| (the code's absolute value), and the argument of f may exceed 1.
 
 Since the normaliser is the query's, FIRE depends on pairs. In tiles, f is computed from its
-straight pieces (`posjax.math.pieces`): the same numbers, without the hidden units of each pair.
+straight pieces (`posjax.math.piecewise_linear`): the same numbers, without the hidden units of each
+pair.
 """
 
 import jax
@@ -24,10 +25,10 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Num
 
 from posjax.arguments import Positive, Size, checked
-from posjax.math.differences import difference
+from posjax.math.differences import saturating_subtract
 from posjax.math.heads import at_least_float32
 from posjax.math.network import initial, network
-from posjax.math.pieces import relu_network
+from posjax.math.piecewise_linear import relu_network
 from posjax.scheme import Scheme, Tiled, Traits
 
 SHIFT_INVARIANT = False
@@ -63,7 +64,7 @@ def normalised(
   """
   wide = at_least_float32(c, threshold)
   c, threshold = abs(c.astype(wide)), abs(threshold.astype(wide))
-  distance = difference(jnp.expand_dims(q_pos, -1), jnp.expand_dims(k_pos, -2))
+  distance = saturating_subtract(jnp.expand_dims(q_pos, -1), jnp.expand_dims(k_pos, -2))
   reach = jnp.maximum(threshold, q_pos.astype(wide))
   largest = jnp.log1p(c * reach) + _LEAST
   return jnp.log1p(c * abs(distance).astype(wide)) / jnp.expand_dims(largest, -1)
@@ -86,9 +87,6 @@ def scheme(
     num_layers: hidden layers.
     c: of psi at first, per token, positive.
     shared: one network for all layers (the paper's FIRE-S), instead of one for each.
-
-  Raises:
-    ValueError: if a number is not positive.
 
   Example:
     >>> from posjax.scheme import places

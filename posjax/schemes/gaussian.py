@@ -66,9 +66,6 @@ def scheme(
       model.
     trained: whether w and b are learned; if not, they stay what they are at the beginning.
 
-  Raises:
-    ValueError: if a number has the wrong sign, or heads that are not trained are to differ.
-
   Example:
     >>> from posjax.scheme import places
     >>> places(scheme(w=0.5, b=None))

@@ -49,9 +49,6 @@ def scheme(factor: Positive = 2.0) -> Scheme:
     factor: the length of the text / the length in training; positive, and below 1 it stretches the
       ids.
 
-  Raises:
-    ValueError: if the factor is not positive.
-
   Example:
     >>> from posjax.scheme import places
     >>> places(scheme(factor=4.0))

@@ -54,9 +54,6 @@ def scheme(w: float = 0.1, b: float | None = None, per_head: bool = False) -> Sc
     per_head: whether each head of each layer has a w and a b, instead of one pair for the whole
       model.
 
-  Raises:
-    ValueError: if a number has the wrong sign.
-
   Example:
     >>> from posjax.scheme import places
     >>> places(scheme(per_head=True))

@@ -54,9 +54,6 @@ def scheme(length: AtLeastTwo) -> Scheme:
   Args:
     length: the length in training, in tokens; at least 2.
 
-  Raises:
-    ValueError: if the length is below 2.
-
   Example:
     >>> from posjax.scheme import places
     >>> places(scheme(length=2048))

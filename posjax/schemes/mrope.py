@@ -106,8 +106,8 @@ def scheme(
     return assigned_angles(at, by_pair, taken_by)
 
   def rotated(params, x: Float[Array, 'B T H D'], at: Num[Array, 'B T n']):
-    turned = rotate(x, angle_of(x.shape[-1], at))
-    return turned if attention_factor == 1 else multiplied(turned, attention_factor)
+    rotated = rotate(x, angle_of(x.shape[-1], at))
+    return rotated if attention_factor == 1 else multiplied(rotated, attention_factor)
 
   both = Scheme(query=rotated, key=rotated, traits=Traits(len(sections)))
   return with_values(both, angle_of) if values else both

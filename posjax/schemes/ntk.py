@@ -1,13 +1,13 @@
 """NTK-aware RoPE: a larger base slows the lowest frequency by `factor`, and the highest not at all.
 
 w_k = (base factor^(d/(d-2)))^(-2k/d) = base^(-2k/d) factor^(-2k/(d-2)), k = 0 .. d/2 - 1: the last
-pair turns exactly `factor` times slower, as with interpolation, and the first one as before.
+pair rotates exactly `factor` times slower, as with interpolation, and the first one as before.
 
 Reference: Peng et al. 2023, YaRN, https://arxiv.org/abs/2309.00071, "NTK-aware" interpolation,
 definition 1; first published by bloc97 in a forum post of June 2023. A larger base that is written
 down as a number, as in Code Llama (1e6, https://arxiv.org/abs/2308.12950), is `rope(base=1e6)`;
-`rescaled_base` computes this number from a factor. Some pairs turn further than in training, which
-is why the paper advises a factor above the ratio of the lengths.
+`rescaled_base` computes this number from a factor. Some pairs rotate further than in training,
+which is why the paper advises a factor above the ratio of the lengths.
 """
 
 from posjax.arguments import Fraction, Positive, checked

@@ -1,4 +1,4 @@
-"""p-RoPE: only the fastest pairs of each head turn, with the frequencies of RoPE's full width.
+"""p-RoPE: rotates only the fastest pairs of each head, by the frequencies of RoPE's full width.
 
 w_k = base^(-2k/D) for k = 0 .. floor(p D/2) - 1, and 0 for the other pairs, which then carry
 content alone at any distance. p = 1 is RoPE, and p = 0 has no positions.
@@ -31,7 +31,7 @@ def frequencies(
 
   Args:
     width: D, the width of a head.
-    share: p, the share of the pairs that turn, rounded down to whole pairs; in [0, 1].
+    share: p, the share of the pairs that are rotated, rounded down to whole pairs; in [0, 1].
     base: the base of the frequencies.
     factor: what they are divided by; positive.
 
@@ -42,8 +42,8 @@ def frequencies(
     >>> frequencies(8, share=0.5)
     array([1. , 0.1, 0. , 0. ])
   """
-  turns = np.arange(width // 2) < int(share * width / 2)
-  return np.where(turns, angles.frequencies(width, base) / factor, 0.0)
+  rotated = np.arange(width // 2) < int(share * width / 2)
+  return np.where(rotated, angles.frequencies(width, base) / factor, 0.0)
 
 
 @checked
@@ -57,7 +57,7 @@ def scheme(
   """Rotary positions without the slow frequencies.
 
   Args:
-    share: p, the share of the pairs that turn, in [0, 1]; 0.75 did best in the paper.
+    share: p, the share of the pairs that are rotated, in [0, 1]; 0.75 did best in the paper.
     base, interleaved, values: see `posjax.math.rotation`.
     factor: what the frequencies are divided by (position interpolation).
 

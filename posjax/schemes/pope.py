@@ -69,9 +69,6 @@ def scheme(base: Positive = 10000.0, uniform: bool = False) -> Scheme:
     base: the base of the frequencies, as of RoPE; see `posjax.math.rotation`.
     uniform: whether phases start anywhere in [0, 2 pi], instead of at 0.
 
-  Raises:
-    ValueError: if the base is not positive.
-
   Example:
     >>> from posjax.scheme import places
     >>> places(scheme())

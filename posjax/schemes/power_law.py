@@ -56,9 +56,6 @@ def scheme(w: float = 1.0, b: float | None = None, per_head: bool = False) -> Sc
     per_head: whether each head of each layer has a w and a b, instead of one pair for the whole
       model.
 
-  Raises:
-    ValueError: if a number has the wrong sign.
-
   Example:
     >>> from posjax.scheme import places
     >>> places(scheme(w=2.0))

@@ -1,4 +1,4 @@
-"""RoPE: each pair of a query's or key's dimensions turns by an angle proportional to its position.
+"""RoPE: rotates pairs of dimensions of queries and keys by angles proportional to the position.
 
 (x1, x2) -> (x1 cos a - x2 sin a, x2 cos a + x1 sin a), a = pos base^(-2k/d), so that q . k depends
 on the distance alone.
@@ -8,7 +8,7 @@ pairs neighbours (2k, 2k + 1), "interleaved", as GPT-J does. Llama and most late
 k + d/2, "split", which is the default here. The two differ by a permutation of the columns of W_Q
 and W_K, which `to_split` and `to_interleaved` apply. Position interpolation divides the frequencies
 by `factor` (Chen et al. 2023, https://arxiv.org/abs/2306.15595, eq. 4). This is exact, whereas a
-division of the ids would round. Partial rotation turns the first `fraction` of each head
+division of the ids would round. Partial rotation rotates the first `fraction` of each head
 (GPT-NeoX), with the frequencies of a head of that width. Angles are exact at every int32 position.
 
 The rotation itself is in `posjax.math.rotation`, where every member of the family takes it from;

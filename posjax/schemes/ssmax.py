@@ -54,9 +54,6 @@ def scheme(length: AtLeastTwo = 1024, bias: bool = False, count: Size | None = N
     count: n, the same for all queries, for attention that is not causal; at least 1. None counts
       the tokens up to each query, by its id.
 
-  Raises:
-    ValueError: if a number is out of range.
-
   Example:
     >>> from posjax.scheme import places
     >>> places(scheme(length=2048))

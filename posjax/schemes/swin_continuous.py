@@ -76,9 +76,6 @@ def scheme(height: AtLeastTwo, width: AtLeastTwo, hidden: Size = 512) -> Scheme:
     width: the width of the window of training in tokens, which the second id of a token counts.
     hidden: the number of hidden units of the network.
 
-  Raises:
-    ValueError: if the window has less than 2 x 2 tokens, or the network has no hidden unit.
-
   Example:
     >>> from posjax.scheme import places
     >>> places(scheme(height=8, width=8))

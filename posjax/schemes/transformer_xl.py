@@ -19,7 +19,8 @@ W_R R is then Shaw's table of keys, made for the 2 max_distance + 1 distances an
 code clamps the past, all that its mask leaves; later keys we clip alike (as the authors' XLNet).
 Shaw's key term is the special case u = v = 0 with a free table in place of W_R R.
 
-Without the clamp it is no partner for what turns heads (RoPE): that would turn u and the codes too.
+Without the clamp it does not compose with what rotates heads (RoPE): that would rotate u and the
+codes too.
 """
 
 import jax

@@ -27,7 +27,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
 from posjax.arguments import Size, checked
-from posjax.math.differences import difference
+from posjax.math.differences import saturating_subtract
 from posjax.math.network import layer_norm
 from posjax.math.tables import lookup
 from posjax.scheme import Scheme
@@ -36,14 +36,14 @@ SHIFT_INVARIANT = False
 PAPERS = ('ke2021rethinking',)
 
 
-def beside(
+def concat_heads(
   x: Float[Array, 'B T H D'], positions: Float[Array, 'B T H D']
 ) -> Float[Array, 'B T H twice']:
   """Heads of twice the width, whose products are sums of the products of both halves.
 
   Example:
     >>> q, k = jnp.array([[[[3.0]]]]), jnp.array([[[[5.0]]]])
-    >>> (beside(q, q - 2) * beside(k, k - 3)).sum()  # 3 * 5 + 1 * 2
+    >>> (concat_heads(q, q - 2) * concat_heads(k, k - 3)).sum()  # 3 * 5 + 1 * 2
     Array(17., dtype=float32)
   """
   return jnp.concatenate([x, positions.astype(x.dtype)], axis=-1)
@@ -121,15 +121,15 @@ def scheme(
     return params | projected, pos
 
   def query(params, x, at):
-    return beside(x, lookup(params['u_q'], at)) * 2**-0.5
+    return concat_heads(x, lookup(params['u_q'], at)) * 2**-0.5
 
   def key(params, x, at):
-    return beside(x, lookup(params['u_k'], at))
+    return concat_heads(x, lookup(params['u_k'], at))
 
   def logits(params, logits, q, k, q_at, k_at):
     q_cls, k_cls = q_at == 0, k_at == 0
     if biases is not None:
-      bias = biases(params, difference(q_at[:, :, None], k_at[:, None]))
+      bias = biases(params, saturating_subtract(q_at[:, :, None], k_at[:, None]))
       is_cls = q_cls[:, None, :, None] | k_cls[:, None, None]
       logits = logits + jnp.where(is_cls, 0, jnp.moveaxis(bias, 0, 1))
     return logits + untied(params['theta'], q_cls, k_cls)

@@ -26,7 +26,7 @@ from jaxtyping import Array, Float, Num
 from posjax.arguments import Fraction, Positive, checked
 from posjax.math.angles import angles, frequencies
 from posjax.math.checks import float_ids
-from posjax.math.differences import difference
+from posjax.math.differences import saturating_subtract
 from posjax.math.heads import at_least_float32, product
 from posjax.math.rotation import rotary_width, rotate
 from posjax.scheme import Scheme
@@ -106,7 +106,7 @@ def rotated_logits(
   def positioned(x, pos, rates):
     wide = at_least_float32(x)
     rotated = rotate(x.astype(wide), angles(pos, frequencies(width, base)), interleaved)
-    tokens = difference(pos, middle)[..., None].astype(wide)
+    tokens = saturating_subtract(pos, middle)[..., None].astype(wide)
     powers = jnp.minimum(tokens * jnp.asarray(rates, wide).reshape(1, 1, -1), _LIMIT)
     pairs = jnp.repeat(powers, 2, -1) if interleaved else jnp.concatenate([powers, powers], -1)
     still = jnp.zeros((*pos.shape, x.shape[-1] - width), wide)
@@ -114,8 +114,8 @@ def rotated_logits(
 
   logits = product(positioned(q, q_pos, rates), positioned(k, k_pos, -rates))
   farthest = reach(gamma, scale_base)
-  q_beyond = float_ids(abs(difference(q_pos, middle))) > farthest
-  k_beyond = float_ids(difference(k_pos, middle)) > farthest
+  q_beyond = float_ids(abs(saturating_subtract(q_pos, middle))) > farthest
+  k_beyond = float_ids(saturating_subtract(k_pos, middle)) > farthest
   beyond = q_beyond[:, None, :, None] | k_beyond[:, None, None]
   return jnp.where(beyond, jnp.nan, logits * q.shape[-1] ** -0.5)
 

@@ -4,7 +4,6 @@ Long, because each argument of `attend` has its test here.
 """
 
 import functools
-import pathlib
 
 import jax
 import jax.numpy as jnp
@@ -14,10 +13,11 @@ import pytest
 import posjax
 from posjax.attention import masks
 from posjax.scheme import Scheme, Values
-from tests import loops
-from tests.loops import error
+from tests.support import loops
+from tests.support.loops import error
+from tests.support.paths import load_golden
 
-GOLDEN = np.load(pathlib.Path(__file__).parents[1] / 'golden' / 'torch_attention_bias_grads.npz')
+GOLDEN = load_golden('torch_attention_bias_grads')
 TOLERANCE = 2e-6
 
 

@@ -14,8 +14,8 @@ import posjax
 from posjax import attention
 from posjax.attention.blockwise import engine as blockwise
 from posjax.attention.blockwise import groups
-from tests.draws import DRAW
-from tests.loops import error
+from tests.support.draws import DRAW
+from tests.support.loops import error
 
 HEADS, KV_HEADS, WIDTH = 4, 2, 8
 
@@ -35,7 +35,7 @@ def sizes(tall, wide):
 @pytest.fixture(autouse=True)
 def small_tiles_of_one_head(monkeypatch):
   monkeypatch.setattr(blockwise, 'tile_size', sizes(4, 8))
-  monkeypatch.setattr(groups, 'budget', lambda: 1)
+  monkeypatch.setattr(groups, 'most_pairs', lambda: 1)
 
 
 class Case:

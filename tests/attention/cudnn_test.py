@@ -10,8 +10,8 @@ import pytest
 
 import posjax
 from posjax.attention import cudnn
-from tests.draws import DRAW
-from tests.loops import error
+from tests.support.draws import DRAW
+from tests.support.loops import error
 
 HEADS, WIDTH, LENGTH = 4, 16, 11
 

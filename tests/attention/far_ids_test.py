@@ -11,8 +11,8 @@ import posjax
 from posjax.attention import distances, masks, schedule
 from posjax.attention.blockwise import engine
 from posjax.attention.inputs import Rules, Tokens, read_window
-from tests import loops
-from tests.draws import DRAW
+from tests.support import loops
+from tests.support.draws import DRAW
 
 LEAST, MOST = -(2**31), 2**31 - 1
 ORDER = np.array([[LEAST, -3, -1, 0, 2, 3, MOST - 1, MOST], [MOST, 0, LEAST, 1, -1, 5, -2, 2**30]])

@@ -10,8 +10,8 @@ from posjax.attention.blockwise import engine as blockwise
 from posjax.attention.blockwise import groups
 from posjax.scheme import Scheme, Tiled, Traits
 from tests.attention.blockwise_test import Case, same, sizes
-from tests.draws import DRAW
-from tests.loops import error
+from tests.support.draws import DRAW
+from tests.support.loops import error
 
 HEAD = 4 * 8 * 2  # pairs of a tile, for one key head and its two query heads
 ROW = 2 * HEAD
@@ -25,7 +25,7 @@ def small_tiles(monkeypatch):
 def numbers(monkeypatch, budget):
   """How many groups there were, each time that heads were grouped."""
   found = []
-  monkeypatch.setattr(groups, 'budget', lambda: budget)
+  monkeypatch.setattr(groups, 'most_pairs', lambda: budget)
   for name in ('run_each', 'run_adding'):  # forward, and backward
     run = getattr(groups, name)
     counted = lambda of, *rest, run=run: found.append(of.total) or run(of, *rest)
@@ -167,15 +167,15 @@ def test_the_number_of_cores_changes_gradients_by_rounding_only(monkeypatch):
 
 def test_nothing_is_grouped_on_several_devices():
   assert jax.device_count() == 8
-  assert groups.budget() is None
+  assert groups.most_pairs() is None
 
 
 def test_one_cpu_holds_what_the_caches_of_its_cores_hold(monkeypatch):
   monkeypatch.setattr(jax, 'device_count', lambda: 1)
   monkeypatch.setattr(groups, '_cores', lambda: 4)
-  assert groups.budget() == 4 * 256 * 256
+  assert groups.most_pairs() == 4 * 256 * 256
   monkeypatch.setattr(jax, 'default_backend', lambda: 'gpu')
-  assert groups.budget() is None
+  assert groups.most_pairs() is None
 
 
 def test_parameters_that_tiles_do_not_read_are_not_kept_for_each_group(monkeypatch):

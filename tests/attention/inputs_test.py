@@ -13,7 +13,7 @@ import posjax.linen
 import posjax.nnx
 from posjax.attention import inputs
 from posjax.scheme import Scheme, Traits, Values
-from tests.toy_schemes import TOYS
+from tests.support.toy_schemes import TOYS
 
 pytestmark = pytest.mark.usefixtures('unchecked')
 
@@ -90,8 +90,8 @@ def attend(q=Q, k=K, v=K, scheme=ALIBI, params=PARAMS, **options):
     ({'dropout_rate': 1.0}, r'dropout rate must be a finite .* 0 and below 1, but got 1\.0\.$'),
     ({'dropout_rate': -0.1}, r'dropout rate must be a finite .* 0 and below 1, but got -0\.1\.$'),
     ({'dropout_rate': 0.1}, r'A dropout rate of 0\.1 needs a dropout_key, but got none\.$'),
-    ({'q_segments': ids(3)}, r'^q_segments need k_segments beside them, but got none\.$'),
-    ({'k_segments': ids(5)}, r'^k_segments need q_segments beside them, but got none\.$'),
+    ({'q_segments': ids(3)}, r'^q_segments need k_segments as well, but got none\.$'),
+    ({'k_segments': ids(5)}, r'^k_segments need q_segments as well, but got none\.$'),
     ({'sinks': jnp.ones(2)}, r'sinks must be one per head, shape \(4,\), but got \(2,\)\.$'),
     ({'q_pos': ids(4)}, r'^q_pos must be \(2, 3\), with or without the batch, but got \(4,\)\.$'),
     ({'k_pos': ids(2, 3)}, r'^k_pos must be \(2, 5\), with or without .* got \(2, 3\)\.$'),
@@ -381,7 +381,7 @@ def test_parameters_that_are_missing_are_asked_for(unchecked):
   with pytest.raises(ValueError, match=r"but got params\['slopes'\] missing"):
     attend(params={})
   chained = posjax.get('rope+alibi')
-  with pytest.raises(TypeError, match=r'a tuple of 2 dicts, as from posjax\.init.*but got dict'):
+  with pytest.raises(TypeError, match=r'a tuple of 2 dicts, as from posjax\.init.*but got {'):
     attend(scheme=chained, params=PARAMS)
   with pytest.raises(ValueError, match='missing'):
     attend(scheme=chained, params=({}, {}))
@@ -438,10 +438,10 @@ def test_ids_of_numpy_that_float32_would_move_are_refused(unchecked):
 RETURNED = {
   'query': lambda params, q, at: q[:, :2],
   'key': lambda params, k, at: k[:, :, :1],
-  'values.turn': lambda params, v, at: v[:, :2],
+  'values.value': lambda params, v, at: v[:, :2],
   'logits': lambda params, logits, q, k, q_at, k_at: logits[:, :1],
   'values.add': lambda params, weights, q_at, k_at: weights.sum(-1, keepdims=True),
-  'values.turn_back': lambda params, out, at: out[:, :1],
+  'values.output': lambda params, out, at: out[:, :1],
 }
 
 

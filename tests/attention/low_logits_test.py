@@ -15,9 +15,9 @@ import posjax
 from posjax.attention.blockwise import engine
 from posjax.attention.pallas import fused
 from posjax.scheme import Scheme
-from tests import loops
 from tests.attention.small import Small
-from tests.loops import error
+from tests.support import loops
+from tests.support.loops import error
 
 HEADS, KV_HEADS, KEYS, WIDTH = 2, 1, 5, 4
 LEAST = float(np.finfo(np.float32).min)

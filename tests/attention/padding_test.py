@@ -16,7 +16,7 @@ from posjax.attention.inputs import Given, read_call
 from posjax.attention.pallas import fused
 from posjax.scheme import declares
 from tests.attention.small import Small
-from tests.draws import DRAW
+from tests.support.draws import DRAW
 
 DIMS = posjax.Dims(width=16, num_heads=4, head_dim=8, num_kv_heads=2, vocab=11)
 LENGTH, HEADS, KV_HEADS, WIDTH = 7, DIMS.num_heads, DIMS.num_kv_heads, DIMS.head_dim

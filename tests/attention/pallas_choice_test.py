@@ -11,8 +11,8 @@ import pytest
 from posjax.attention.blockwise import engine as blockwise
 from posjax.attention.pallas import fused
 from tests.attention.small import HEADS, WIDTH, Case, Small
-from tests.draws import DRAW
-from tests.loops import error
+from tests.support.draws import DRAW
+from tests.support.loops import error
 
 
 @pytest.fixture(autouse=True)

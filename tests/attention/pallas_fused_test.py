@@ -14,8 +14,8 @@ from posjax.attention.blockwise import engine as blockwise
 from posjax.attention.pallas import fused
 from tests.attention.blockwise_test import largest
 from tests.attention.small import Case, Small
-from tests.draws import DRAW
-from tests.loops import error
+from tests.support.draws import DRAW
+from tests.support.loops import error
 
 BIASES = [
   'alibi(learned=True)', 't5', 't5(bidirectional=True)', 'gaussian', 'gaussian(per_head=True)',

@@ -7,7 +7,7 @@ import pytest
 from posjax.attention import distances, places
 from posjax.attention.inputs import Rules, Tokens, read_window
 from posjax.attention.pallas import ranges, table
-from tests.draws import DRAW
+from tests.support.draws import DRAW
 
 QUERIES, KEYS = 4, 2  # of a block
 

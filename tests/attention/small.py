@@ -7,7 +7,7 @@ import posjax
 from posjax.attention.pallas import gpu as pallas_gpu
 from posjax.attention.pallas import gpu_kernels, tpu_kernels
 from posjax.attention.pallas import tpu as pallas_tpu
-from tests.draws import DRAW
+from tests.support.draws import DRAW
 
 HEADS, KV_HEADS, WIDTH = 4, 2, 8
 

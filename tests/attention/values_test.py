@@ -12,8 +12,8 @@ from posjax.attention import places
 from posjax.attention.blockwise import engine as blockwise
 from posjax.layers import layer as layers
 from posjax.scheme import Scheme, Values
-from tests import loops
-from tests.toy_schemes import REACH, TOYS
+from tests.support import loops
+from tests.support.toy_schemes import REACH, TOYS
 
 POS = np.array([[0, 1, 4, 5, 6, 9, 12], [3, 3, 5, 6, 7, 8, 9]], np.int32)
 WIDTH = 5  # of the values, unlike that of the keys
@@ -31,7 +31,7 @@ def narrowed(params, total, at):
 
 
 # Together sum_j w_ij (p_j - p_i) v_j.
-APART = Scheme(values=Values(turn=widened, turn_back=narrowed))
+APART = Scheme(values=Values(value=widened, output=narrowed))
 TABLES = TOYS['two_tables']._replace(init=lambda key, dims: parameters()[1])
 BESIDE = posjax.chain(APART, TABLES)
 
@@ -108,7 +108,7 @@ def test_padding_gives_zeros_and_its_values_reach_nothing(heads):
 
 
 def test_the_width_of_the_result_is_what_value_and_output_leave_also_where_nothing_is_summed(heads):
-  wide = APART._replace(values=Values(turn=widened))
+  wide = APART._replace(values=Values(value=widened))
   q, k, v = heads
   assert attended(wide, {}, *heads).shape == (2, 7, 4, 2 * WIDTH)
   assert attended(wide, {}, q, k[:, :0], v[:, :0]).shape == (2, 7, 4, 2 * WIDTH)
@@ -117,13 +117,13 @@ def test_the_width_of_the_result_is_what_value_and_output_leave_also_where_nothi
 def test_equal_calls_hand_equal_schemes_to_the_tiles():
   """Else an eager call would be compiled anew each time."""
   assert blockwise.in_tiles(BESIDE, 10) is blockwise.in_tiles(BESIDE, 10)
-  assert [places.turns_values(posjax.get(line)) for line in ('shaw', 'rope(values=True)')] == [
+  assert [places.transforms_values(posjax.get(line)) for line in ('shaw', 'rope(values=True)')] == [
     False, True,
   ]  # fmt: skip
 
 
 def test_a_layer_refuses_a_scheme_that_leaves_its_values_wider():
-  wide = APART._replace(values=Values(turn=widened))
+  wide = APART._replace(values=Values(value=widened))
   made = layers.make(12, 2, wide, None, None, False, None, None, 0.0, None, None)
   x = jnp.ones((1, 3, 2, 6))
   tokens = layers.Tokens(jnp.ones((1, 3, 12)), jnp.arange(3))

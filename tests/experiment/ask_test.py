@@ -7,7 +7,6 @@ import shutil
 import signal
 import subprocess
 import sys
-from pathlib import Path
 
 import chex
 import numpy as np
@@ -16,15 +15,16 @@ from flax import nnx
 from rich.console import Console
 from rich.text import Text
 
-ROOT = Path(__file__).parents[2]
+from tests.support.paths import ROOT
+
 sys.path.insert(0, str(ROOT))
 
-import posjax.experiment  # noqa: E402
-from configs import algorithmic, classification, default  # noqa: E402
-from posjax.experiment import interrupt, report, run  # noqa: E402
-from posjax.experiment.ask import ask, batches, draw, load, main, separated, show  # noqa: E402
-from posjax.experiment.tasks import Answer, get_task  # noqa: E402
-from train import train  # noqa: E402
+import posjax.experiment
+from configs import algorithmic, classification, default
+from posjax.experiment import interrupt, report, run
+from posjax.experiment.ask import ask, batches, draw, load, main, separated, show
+from posjax.experiment.task import Answer, get_task
+from train import train
 
 TINY = {
   'steps': 4,

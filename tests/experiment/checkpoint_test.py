@@ -17,8 +17,8 @@ from posjax.experiment import checkpoint, report, run, trained, unreadable
 from posjax.experiment.checkpoint import Choice
 from posjax.experiment.evaluation import evaluate
 from posjax.experiment.training import State
-from tests.experiment import faults
-from tests.experiment.runs import killed_run_resumes, losses, small
+from tests.experiment.support import faults
+from tests.experiment.support.runs import killed_run_resumes, losses, small
 from train import setup, train
 
 
@@ -278,7 +278,7 @@ def test_a_killed_run_with_sgd_and_a_mean_ends_like_a_whole_one(tmp_path):
   killed_run_resumes(
     tmp_path,
     40,
-    '--config=tests/experiment/small_config.py',
+    '--config=tests/experiment/support/small_config.py',
     *('--config.optimizer.name=sgd', '--config.optimizer.momentum=0.9'),
     *('--config.optimizer.schedule=vaswani', '--config.optimizer.clip_value=0.1'),
     *('--config.checkpoint.use=mean', '--config.checkpoint.mean_of=3'),

@@ -1,7 +1,6 @@
 """Runs of earlier versions go on, and their cells keep their names, whatever keys are added."""
 
 import json
-from pathlib import Path
 
 import pytest
 
@@ -9,9 +8,8 @@ from configs import algorithmic, default
 from posjax.experiment import trained
 from posjax.experiment.compare.grid import Cell, cells
 from posjax.experiment.config_keys import ADDED, completed, reduced
-from posjax.experiment.work_folder import check_config
-
-ROOT = Path(__file__).parents[2]
+from posjax.experiment.workdir import check_config
+from tests.support.paths import ROOT
 
 
 def at(config, key):

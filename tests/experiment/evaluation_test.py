@@ -8,12 +8,12 @@ from flax import nnx
 
 import posjax
 from posjax.experiment import sharding
-from posjax.experiment.data.text.pipeline import windows
 from posjax.experiment.losses import next_token
-from posjax.experiment.models.transformer import Transformer
-from posjax.experiment.tasks import get_task
-from posjax.experiment.tasks.language_modelling import cut, evaluation_lengths
-from tests.experiment import judged
+from posjax.experiment.task import get_task
+from posjax.experiment.tasks.language_modelling.pipeline import windows
+from posjax.experiment.tasks.language_modelling.task import cut, evaluation_lengths
+from posjax.models.transformer import Transformer
+from tests.experiment.support import judged
 
 MODEL = {'num_layers': 1, 'width': 16, 'num_heads': 2}
 

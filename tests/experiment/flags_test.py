@@ -1,14 +1,14 @@
 """Command lines and config files that are wrong: one sentence each, and a status."""
 
 import sys
-from pathlib import Path
 
 import pytest
 from absl import flags
 
 from posjax.experiment.flags import find_packages_here, parse
+from tests.support.paths import ROOT
 
-DEFAULT = Path(__file__).parents[2] / 'configs' / 'default.py'
+DEFAULT = ROOT / 'configs' / 'default.py'
 START = 'from configs import default\ndef get_config():\n  c = default.get_config()\n'
 
 

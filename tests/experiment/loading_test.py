@@ -17,9 +17,10 @@ from configs import (
   translation,
   translation_recurrent,
 )
-from posjax.experiment import checkpoint, evaluation, loading, run, work_folder
-from posjax.experiment.models.transformer import Transformer
-from tests.experiment import runs
+from posjax.experiment import checkpoint, evaluation, loading, run
+from posjax.experiment import workdir as work_folder
+from posjax.models.transformer import Transformer
+from tests.experiment.support import runs
 
 
 def learned_leaves(model):

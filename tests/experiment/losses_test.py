@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from posjax.experiment.losses import cross_entropy
-from tests.draws import DRAW
+from tests.support.draws import DRAW
 
 
 @pytest.mark.parametrize('smoothing', [0.0, 0.1, 0.7])

@@ -8,7 +8,7 @@ import sys
 import pytest
 
 import posjax
-from tests.experiment.runs import ROOT
+from tests.experiment.support.runs import ROOT
 
 MODULE = """
 import jax

@@ -11,7 +11,7 @@ from posjax.experiment import ask, label_answers, plain
 from posjax.experiment.compare import plots, progress
 from posjax.experiment.compare.summary import summarize
 from posjax.experiment.compare.table import print_tables
-from posjax.experiment.tasks import Answer
+from posjax.experiment.task import Answer
 from tests.experiment.compare.made import RULES, grid, result
 
 ODD = 'a$_$b [/b] [bold] :smile:'

@@ -6,8 +6,8 @@ import pytest
 from flax import nnx
 
 from posjax.experiment import checkpoint, report, training
-from tests.experiment.faults import POINTS, contents, line
-from tests.experiment.runs import small, start
+from tests.experiment.support.faults import POINTS, contents, line
+from tests.experiment.support.runs import small, start
 from train import setup, train
 
 slow = functools.partial(pytest.param, marks=pytest.mark.slow)

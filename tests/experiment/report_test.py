@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 from posjax.experiment import metrics, report
 from posjax.experiment.colours import colour
 from posjax.experiment.evaluation import Score
-from posjax.experiment.tasks import Evaluation, Task, Unit
+from posjax.experiment.task import Evaluation, Task, Unit
 
 LENGTHS = (16, 32, 64)
 

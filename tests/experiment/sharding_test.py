@@ -8,12 +8,12 @@ import pytest
 from flax import nnx
 
 import posjax
-from posjax.experiment.models import axes
-from posjax.experiment.models.classifier import Classifier
-from posjax.experiment.models.encoder_decoder import EncoderDecoder
-from posjax.experiment.models.recurrent import RecurrentTransformer
-from posjax.experiment.models.transformer import Transformer
 from posjax.experiment.sharding import make_mesh, of_state
+from posjax.experiment.tasks.classification.model import Classifier
+from posjax.models import axes
+from posjax.models.encoder_decoder import EncoderDecoder
+from posjax.models.recurrent import RecurrentTransformer
+from posjax.models.transformer import Transformer
 from posjax.nnx import Attention
 
 SIZES = {'num_layers': 2, 'width': 16, 'num_heads': 2, 'rngs': nnx.Rngs(0)}

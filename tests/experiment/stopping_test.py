@@ -11,11 +11,11 @@ import time
 import pytest
 
 from posjax.experiment import interrupt, report, run
-from tests.experiment.faults import POINTS, line
-from tests.experiment.runs import finish, killed_run_resumes, losses, start
+from tests.experiment.support.faults import POINTS, line
+from tests.experiment.support.runs import finish, killed_run_resumes, losses, start
 from train import train
 
-LINE = '--config=tests/experiment/line_config.py'
+LINE = '--config=tests/experiment/support/line_config.py'
 
 
 @pytest.fixture

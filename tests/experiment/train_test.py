@@ -20,8 +20,8 @@ import posjax
 from configs import algorithmic
 from posjax.experiment import report, sharding
 from posjax.experiment.run import ask_examples
-from posjax.experiment.tasks import Ask, Example
-from tests.experiment.runs import losses, small
+from posjax.experiment.task import Ask, Example
+from tests.experiment.support.runs import losses, small
 from train import Result, setup, train
 
 slow = functools.partial(pytest.param, marks=pytest.mark.slow)

@@ -13,9 +13,9 @@ import jax
 import pytest
 
 from posjax.experiment import sharding
-from tests.experiment.faults import POINTS
-from tests.experiment.one_of_two import numbers
-from tests.experiment.runs import ROOT, losses, start
+from tests.experiment.support.faults import POINTS
+from tests.experiment.support.one_of_two import numbers
+from tests.experiment.support.runs import ROOT, losses, start
 
 
 def free_port() -> int:
@@ -47,7 +47,7 @@ def joined(module, paths):
 def test_two_processes_score_a_model_as_one_does(tmp_path):
   """One device each; the last batch of rows is filled up, since rows are odd in number."""
   files = [tmp_path / f'{index}.json' for index in range(2)]
-  joined('tests.experiment.one_of_two', files)
+  joined('tests.experiment.support.one_of_two', files)
   first, second = (json.loads(file.read_text()) for file in files)
   assert first == second
   assert first['devices'] == 2
@@ -60,7 +60,7 @@ def test_two_processes_score_a_model_as_one_does(tmp_path):
 
 def contest(folder, points, seconds):
   """Two commands on one folder, the second so many seconds later; the codes and the errors."""
-  flags = ('--config=tests/experiment/line_config.py', f'--config.task.data={points}')
+  flags = ('--config=tests/experiment/support/line_config.py', f'--config.task.data={points}')
   # Longer than the second one waits for the first; with checkpoints that it could pick up.
   flags += ('--config.steps=20000', '--config.log_every=100', '--config.eval_every=10000')
   flags += ('--config.checkpoint_every=2500',)
@@ -105,7 +105,7 @@ def test_two_runs_on_one_folder_lose_no_row_and_the_second_says_one_sentence(tmp
 def test_the_processes_of_one_run_share_its_folder_and_write_it_once(tmp_path):
   """The run is stopped after its third step, and the same two processes go on with it."""
   (tmp_path / 'points.txt').write_text(POINTS)
-  outputs = joined('tests.experiment.run_of_two', [tmp_path, tmp_path])
+  outputs = joined('tests.experiment.support.run_of_two', [tmp_path, tmp_path])
   text = (tmp_path / 'run' / 'metrics.jsonl').read_text()
   rows = [json.loads(line) for line in text.splitlines()]
   assert [row['step'] for row in rows if 'loss' in row] == [1, 2, 3, 4, 5, 6]

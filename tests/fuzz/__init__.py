@@ -5,11 +5,11 @@
   python -m tests.fuzz --only library:123   # one case, with its whole traceback
   python -m tests.fuzz --quick              # the sample that the default run of pytest takes
 
-Every case ends in one class. *Clear*: refused, in one sentence that a user understands. *Correct*:
-accepted, and an oracle agrees. *Raw*: any other exception, or a poor sentence. *Silently wrong*:
-accepted although it should not be, or the oracle disagrees; also what is right and is refused.
-*Hang*: over the time limit. The last three must be zero. Cases are numbered, and the same at each
-run: hypothesis draws them with a fixed seed.
+Every case ends in one class. *Refused*: by any exception; a command says one line. *Correct*:
+accepted, and an oracle agrees. *Raw*: a command that ends in a traceback, or in several lines.
+*Silently wrong*: accepted although it should not be, or the oracle disagrees; also what is right
+and is refused. *Hang*: over the time limit. The last three must be zero. Cases are numbered, and
+the same at each run: hypothesis draws them with a fixed seed.
 
   case      what a case is, and what draws its values
   judge     which class a case ends in

@@ -20,7 +20,6 @@ class Case(NamedTuple):
     call: makes it.
     check: of the result, where the call is accepted: what is wrong with it, '' if nothing is.
     valid: whether it must be accepted; otherwise it may also be refused.
-    shows: a refusal must contain one of these, as the value that was given; () asks for nothing.
     seconds: after which the case counts as one that hangs.
   """
 
@@ -28,7 +27,6 @@ class Case(NamedTuple):
   call: Callable[[], Any]
   check: Callable[[Any], str] = lambda result: ''
   valid: bool = False
-  shows: tuple[str, ...] = ()
   seconds: float = 60
 
 
@@ -36,30 +34,6 @@ def refused(result: Any) -> str:
   """The check of a call that must not be accepted."""
   shown = repr(result).replace('\n', ' ')
   return f'accepted, but it must be refused; the result is {shown[:100]}'
-
-
-def shown(value: Any) -> tuple[str, ...]:
-  """Ways in which a message may show a value: itself, its type, its shape or its dtype."""
-  ways = [repr(value)[:20], str(value)[:20], type(value).__name__]
-  ways += [f'the class {value.__name__}'] if isinstance(value, type) else []
-  if value is None:
-    ways += ['none', 'no ', 'missing']
-  if hasattr(value, 'shape'):
-    ways = [
-      str(tuple(value.shape)),
-      str(value.dtype),
-      'shape',
-      'array',
-      'NaN',
-      *map(str, value.shape),
-    ]
-  if isinstance(value, tuple) and hasattr(value, '_fields'):  # one of them is named
-    ways += [way for each in value for way in shown(each)]
-  if isinstance(value, (list, tuple, dict)) and value:
-    ways += [repr(next(iter(value)))[:20], f' {len(value)}']
-  if isinstance(value, list) and not value:
-    ways += ['()', 'none']  # linen holds lists as tuples
-  return tuple(way for way in ways if way)
 
 
 def short(value: Any) -> str:

@@ -10,7 +10,7 @@ from typing import NamedTuple
 from tests.fuzz.judge import CLASSES, FAULTS
 
 NAMES = {
-  'clear': 'clear',
+  'refused': 'refused',
   'correct': 'accepted and correct',
   'raw': 'raw',
   'wrong': 'silently wrong',

@@ -7,7 +7,7 @@ import pytest
 
 import posjax
 from posjax.layers import cache as caches
-from tests.toy_schemes import TOYS
+from tests.support.toy_schemes import TOYS
 
 DIMS = posjax.Dims(width=12, num_heads=4, head_dim=6, num_kv_heads=2)
 

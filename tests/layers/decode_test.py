@@ -10,8 +10,8 @@ from flax import nnx
 
 import posjax
 from posjax.nnx import Attention
-from tests.loops import error
-from tests.toy_schemes import TOYS
+from tests.support.loops import error
+from tests.support.toy_schemes import TOYS
 
 BATCH, LENGTH, WIDTH = 2, 9, 12
 TOLERANCE = 1e-5

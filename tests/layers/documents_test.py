@@ -11,8 +11,8 @@ import pytest
 import posjax
 from posjax.layers import layer as layers
 from posjax.layers.tokens import Heads, Tokens
-from tests.loops import error
-from tests.toy_schemes import TOYS
+from tests.support.loops import error
+from tests.support.toy_schemes import TOYS
 
 LENGTH, WIDTH, HEADS = 9, 8, 2
 SEGMENTS = np.array([[1, 1, 1, 1, 2, 3, 3, 3, 3], [0, 0, 4, 4, 4, 4, 5, 5, 0]], np.int32)

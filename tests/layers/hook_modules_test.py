@@ -9,8 +9,8 @@ from flax import nnx
 import posjax
 import posjax.linen
 import posjax.nnx
-from tests.loops import error
-from tests.toy_schemes import TOYS
+from tests.support.loops import error
+from tests.support.toy_schemes import TOYS
 
 BATCH, LENGTH, WIDTH, HEADS = 2, 5, 12, 3
 DIMS = posjax.Dims(WIDTH, HEADS, WIDTH // HEADS)
@@ -149,7 +149,7 @@ def test_what_a_hook_cannot_see_is_refused(unchecked):
     nnx_module(TOYS['forgetful'])
   with pytest.raises(ValueError, match=r"layer's input, which Flax does not hand over"):
     linen_module(TOYS['forgetful']).init(jax.random.key(0), X)
-  with pytest.raises(TypeError, match='scheme must be a Scheme'):
+  with pytest.raises(TypeError, match=r'scheme must be a posjax\.Scheme'):
     linen_module('rope').init(jax.random.key(0), X)
   for make in (nnx_module, linen_module):
     with pytest.raises(ValueError, match='model_places=True, but got model_places=False'):

@@ -10,8 +10,8 @@ from flax import nnx
 
 import posjax
 import posjax.nnx
-from tests.loops import error
-from tests.toy_schemes import TOYS
+from tests.support.loops import error
+from tests.support.toy_schemes import TOYS
 
 BATCH, LENGTH, WIDTH, HEADS = 2, 5, 12, 3
 DIMS = posjax.Dims(WIDTH, HEADS, WIDTH // HEADS)
@@ -221,24 +221,24 @@ def test_wrong_arguments_are_refused(x, unchecked):
   make = lambda scheme=SCHEME, params=PARAMS, **kwargs: posjax.attention_fn(
     scheme, params, **({'q_pos': POS, 'frozen': True} | kwargs)
   )
-  with pytest.raises(TypeError, match=r"scheme must be a Scheme, as from posjax.get\('rope'\)"):
+  heads = jnp.ones((2, len(POS), 4, 4))
+  with pytest.raises(TypeError, match=r'scheme must be a posjax\.Scheme, as posjax\.get makes'):
     make('rope')
-  with pytest.raises(TypeError, match=r'params must be a tuple of 2 dicts, as from posjax\.init'):
+  with pytest.raises(TypeError, match=r'must be a tuple of 2 dicts, as from posjax\.init'):
     make(params={})
-  with pytest.raises(ValueError, match=r'params must be a tuple of 2 dicts, .* but got 1 dicts'):
+  with pytest.raises(ValueError, match=r'must be a tuple of 2 dicts, .* but got 1'):
     make(params=({},))
   for window, message in ((0, 'an integer of at least 1 .*, but got 0'), (1.5, 'an integer')):
     with pytest.raises((TypeError, ValueError), match=f'The window must be {message}'):
       make(window=window)
   with pytest.raises(ValueError, match=r"implementation must be None or one of .* got {'dense'}"):
-    make(implementation={'dense'})
+    make(implementation={'dense'})(heads, heads, heads)
   for name in ('q_pos', 'k_pos', 'q_order', 'k_order', 'q_segments', 'k_segments'):
     with pytest.raises(TypeError, match=f'{name} must be an array, but got list'):
       make(**{name: [1, 2, 3, 4, 5]})
   for name in ('causal', 'model_places', 'frozen'):
     with pytest.raises(TypeError, match=f"{name} must be True or False, but got 'no'"):
       make(**{name: 'no'})
-  heads = jnp.ones((2, len(POS), 4, 6))
   with pytest.raises(TypeError, match=r'module must be one of Flax, .* but got 3'):
     make()(heads, heads, heads, module=3)
 

@@ -10,8 +10,8 @@ from flax import nnx
 import posjax
 from posjax.linen import Attention as LinenAttention
 from posjax.nnx import Attention
-from tests.contract_test import CHAINS, LINES
-from tests.loops import error
+from tests.contract.schemes_test import CHAINS, LINES
+from tests.support.loops import error
 
 BATCH, T, S, WIDTH = 2, 4, 6, 12
 REAL = np.array([[1, 1, 1, 1, 1, 1], [1, 1, 1, 1, 0, 0]])

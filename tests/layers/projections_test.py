@@ -12,7 +12,7 @@ import posjax
 import posjax.linen
 import posjax.nnx
 from posjax.layers.projections import Latent, Norm, normalized, output
-from tests.loops import error
+from tests.support.loops import error
 
 BATCH, LENGTH, WIDTH, HEADS, KV_HEADS, D, E = 2, 5, 12, 4, 2, 6, 3
 POS = jnp.arange(LENGTH) + 2

@@ -9,7 +9,7 @@ from posjax.layers import cache as caches
 from posjax.layers import layer as layers
 from posjax.layers.tokens import Heads, Tokens
 from posjax.scheme import Values
-from tests.loops import error
+from tests.support.loops import error
 
 LENGTH, WIDTH, HEADS = 6, 8, 2
 SCHEME = posjax.get('rope(values=True)')
@@ -51,18 +51,18 @@ def test_a_cache_holds_turned_values_and_decodes_as_one_pass():
     out, cache = step(Tokens(X[:, start:stop], POS[start:stop]), cache)
     found.append(out)
   assert error(jnp.concatenate(found, axis=1), full()) < 1e-6
-  assert error(cache.v, SCHEME.values.turn({}, value(X), POS[None])) < 1e-6
+  assert error(cache.v, SCHEME.values.value({}, value(X), POS[None])) < 1e-6
   assert error(cache.v, value(X)) > 0.1
 
 
 def test_a_memory_holds_turned_values_and_is_read_as_it_would_be_seen():
   memory = layers.memorize(made(), {}, lambda x: (key(x), value(x)), Tokens(X, POS))
-  np.testing.assert_array_equal(memory.v, SCHEME.values.turn({}, value(X), POS[None]))
+  np.testing.assert_array_equal(memory.v, SCHEME.values.value({}, value(X), POS[None]))
   assert error(layers.read_memory(made(), {}, query, Tokens(X, POS), memory), full()) < 1e-6
 
 
 def test_a_cache_has_room_for_values_that_the_scheme_widens():
-  twice = posjax.Scheme(values=Values(turn=lambda params, v, at: jnp.concatenate([v, v], -1)))
+  twice = posjax.Scheme(values=Values(value=lambda params, v, at: jnp.concatenate([v, v], -1)))
   cache = caches.empty(twice, posjax.Dims(WIDTH, HEADS, 4), batch=2, capacity=3)
   assert cache.v.shape == (2, 3, HEADS, 8)
   assert cache.k.shape == (2, 3, HEADS, 4)

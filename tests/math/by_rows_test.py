@@ -8,7 +8,7 @@ import pytest
 import posjax
 from posjax.math import offsets
 from posjax.scheme import Tiled
-from tests.loops import error
+from tests.support.loops import error
 
 QUERIES, KEYS = 64, 80
 LAST = 7

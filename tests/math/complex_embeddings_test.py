@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from posjax.math.complex_embeddings import conjugated, modulus, with_phase, words
-from tests.loops import error
+from tests.support.loops import error
 
 
 def test_amplitudes_are_multiplied_by_e_to_the_i_phase():

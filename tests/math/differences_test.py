@@ -4,7 +4,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from posjax.math.differences import count_up, difference, is_below
+from posjax.math.differences import count_up, is_below, saturating_subtract
 
 MOST = 2**31 - 1
 IDS = [-(2**31), 1 - 2**31, -5, -1, 0, 1, 7, 2**30, MOST - 1, MOST]
@@ -17,7 +17,7 @@ def pairs(f):
 
 def test_differences_of_any_int32_saturate():
   exact = [[max(-MOST, min(MOST, one - other)) for other in IDS] for one in IDS]
-  np.testing.assert_array_equal(pairs(difference), exact)
+  np.testing.assert_array_equal(pairs(saturating_subtract), exact)
 
 
 @pytest.mark.parametrize('limit', [1, 3, 2**30, MOST, 2**31])
@@ -28,7 +28,7 @@ def test_limits_hold_for_any_int32(limit):
 
 def test_floats_are_subtracted_as_they_are():
   one, other = jnp.array([3e38, 0.5]), jnp.array([-3e38, 2.0])
-  assert difference(one, other).tolist() == [np.inf, -1.5]
+  assert saturating_subtract(one, other).tolist() == [np.inf, -1.5]
   assert is_below(one, other, 1).tolist() == [False, True]
 
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from posjax.math.network import initial, layer_norm, network
-from tests.loops import error
+from tests.support.loops import error
 
 
 def _normalized(x, axis, epsilon):

@@ -5,7 +5,7 @@ import pytest
 
 from posjax.math.priors import penalty, prior_scheme
 from posjax.scheme import Dims
-from tests.loops import error
+from tests.support.loops import error
 
 DIMS = Dims(width=8, num_heads=3, head_dim=4)
 SIZE = np.array([[0.0, 0.5, 1.0], [2.0, 10.0, 1e4]], np.float32)

@@ -5,8 +5,8 @@ import pytest
 
 import posjax
 from posjax.math.rotation import rotary_scheme, rotary_width, rotate
-from tests.loops import error
-from tests.rotations import turned
+from tests.support.loops import error
+from tests.support.rotations import turned
 
 ANGLES = np.random.default_rng(1).uniform(-np.pi, np.pi, (2, 3, 4)).astype(np.float32)
 
@@ -109,7 +109,7 @@ TURNING = {  # of values of width 6 on axis 0, unless a second entry says which 
   f'longrope(512, 128, {LISTS}': (_geometric(6) / [1.0, 1.5, 4.0], (0, 0, 0)),
   'llama3(factor=8.0, original_length=32, base=10.0': (_llama3(6, 8.0, 32, 10.0), (0, 0, 0)),
   'axial_rope(axes=3, base=100.0': ([1.0, 1.0, 1.0], (0, 1, 2)),
-  'axial_rope(axes=3, dealt=True': (_geometric(6), (0, 1, 2)),
+  'axial_rope(axes=3, interleaved_axes=True': (_geometric(6), (0, 1, 2)),
   'mrope(sections=(1, 2)': (_geometric(6), (0, 1, 1)),
 }
 
@@ -125,10 +125,10 @@ def test_values_turn_as_the_formula_says_and_outputs_turn_back(line):
   several = np.random.default_rng(2).integers(0, 500, (2, 3, max(axes) + 1))
   at = jnp.asarray(several if scheme.traits.axes > 1 else several[..., 0])
   expected = _by_complex_numbers(v, several[..., list(axes)] * np.asarray(each), False, 1.0)
-  found = scheme.values.turn({}, jnp.asarray(v), at)
+  found = scheme.values.value({}, jnp.asarray(v), at)
   assert error(found, expected) < 1e-5
   assert error(found, v) > 0.1
-  assert error(scheme.values.turn_back({}, found, at), v) < 1e-6
+  assert error(scheme.values.output({}, found, at), v) < 1e-6
 
 
 def test_values_turn_by_neighbours_where_queries_do():
@@ -137,7 +137,7 @@ def test_values_turn_by_neighbours_where_queries_do():
     at = jnp.arange(6).reshape(2, 3, 1)
     at = jnp.concatenate([at, at + 7], axis=-1) if scheme.traits.axes > 1 else at[..., 0]
     v = jnp.asarray(_heads(8))
-    assert error(scheme.values.turn({}, v, at), scheme.query({}, v, at)) == 0
+    assert error(scheme.values.value({}, v, at), scheme.query({}, v, at)) == 0
 
 
 def test_the_factor_of_mrope_and_of_longrope_is_not_for_values():
@@ -147,5 +147,5 @@ def test_the_factor_of_mrope_and_of_longrope_is_not_for_values():
   lines.append((f'longrope(512, 128, {LISTS}, values=True)', 1))
   for line, axes in lines:
     at = pos if axes == 1 else jnp.stack([pos] * axes, axis=-1)
-    norms = [jnp.linalg.norm(x, axis=-1) for x in (v, posjax.get(line).values.turn({}, v, at))]
+    norms = [jnp.linalg.norm(x, axis=-1) for x in (v, posjax.get(line).values.value({}, v, at))]
     assert error(*norms) < 1e-6

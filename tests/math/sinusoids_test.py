@@ -5,7 +5,7 @@ import pytest
 
 from posjax.math.angles import angles
 from posjax.math.sinusoids import encoding, key_side, query_side, with_key_side
-from tests.loops import error
+from tests.support.loops import error
 
 POS = np.array([[0, 1, 5], [-3, 1000, 131072]], np.int32)
 

@@ -10,7 +10,7 @@ from posjax.math.tables import (
   position_heads,
 )
 from posjax.scheme import Dims
-from tests.loops import error
+from tests.support.loops import error
 
 DIMS = Dims(width=64, num_heads=4, head_dim=32, num_kv_heads=2)
 

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from posjax.math import toeplitz
-from tests.draws import DRAW
+from tests.support.draws import DRAW
 
 SIZES = pytest.mark.parametrize(('queries', 'keys'), [(1, 1), (1, 4), (4, 4), (3, 7), (8, 2)])
 

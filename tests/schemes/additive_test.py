@@ -1,5 +1,3 @@
-from pathlib import Path
-
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -7,11 +5,12 @@ import pytest
 
 import posjax
 from posjax.schemes import additive
-from tests.loops import attention, error
+from tests.support.loops import attention, error
+from tests.support.paths import load_golden
 
 attend = jax.jit(posjax.attend, static_argnums=3, static_argnames='causal')
 similarity = jax.jit(additive.similarity)
-GOLDEN = np.load(Path(__file__).parents[1] / 'golden' / 'attention_similarities.npz')
+GOLDEN = load_golden('attention_similarities')
 NAMES = ('query', 'key', 'vector')
 
 

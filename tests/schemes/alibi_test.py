@@ -1,5 +1,3 @@
-from pathlib import Path
-
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -7,9 +5,10 @@ import pytest
 
 import posjax
 from posjax.schemes import alibi
+from tests.support.paths import load_golden
 
 attend = jax.jit(posjax.attend, static_argnums=3, static_argnames='causal')
-GOLDEN = np.load(Path(__file__).parents[1] / 'golden' / 'alibi.npz')
+GOLDEN = load_golden('alibi')
 
 
 def _error(got, expected):

@@ -1,5 +1,3 @@
-from pathlib import Path
-
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -8,10 +6,11 @@ import pytest
 import posjax
 from posjax.math.angles import assigned_angles
 from posjax.schemes import axial_rope, rope
-from tests import loops
-from tests.loops import error
+from tests.support import loops
+from tests.support.loops import error
+from tests.support.paths import load_golden
 
-GOLDEN = np.load(Path(__file__).parents[1] / 'golden' / 'axial_rope.npz')
+GOLDEN = load_golden('axial_rope')
 attend = jax.jit(posjax.attend, static_argnums=3, static_argnames='causal')
 
 
@@ -55,7 +54,7 @@ def test_each_axis_turns_its_share_of_the_head(axes, head_dim, interleaved):
 @pytest.mark.parametrize('name', 'qk')
 def test_dealt_frequencies_equal_pixtral(name):
   x, expected = (GOLDEN[n].swapaxes(1, 2) for n in (f'pixtral_{name}', f'pixtral_{name}_out'))
-  turn = jax.jit(axial_rope.scheme(dealt=True).query)
+  turn = jax.jit(axial_rope.scheme(interleaved_axes=True).query)
   assert error(turn({}, x, GOLDEN['pixtral_yx'][None].astype(np.int32)), expected) < 1e-6
   # Its halves are other frequencies.
   other = jax.jit(axial_rope.scheme().query)
@@ -63,7 +62,7 @@ def test_dealt_frequencies_equal_pixtral(name):
 
 
 def test_dealt_even_frequencies_go_to_the_first_axis_and_odd_ones_to_the_second():
-  each, axis = axial_rope.shares(16, dealt=True)
+  each, axis = axial_rope.shares(16, interleaved_axes=True)
   np.testing.assert_allclose(each, [10000 ** (-2 * k / 16) for k in (0, 2, 4, 6, 1, 3, 5, 7)])
   np.testing.assert_array_equal(axis, [0] * 4 + [1] * 4)
 
@@ -110,12 +109,18 @@ def test_dealt_with_equal_ids_is_rope(axes):
   pos = np.array([0, 1, 5, 900, 70000])
   ids = np.repeat(pos[:, None], axes, 1)
   # The same frequencies in another order: to the logits, no difference. Heads in that order:
-  _, axis = axial_rope.shares(16, axes, dealt=True)
+  _, axis = axial_rope.shares(16, axes, interleaved_axes=True)
   order = np.argsort([k % axes for k in range(8)], kind='stable')
   order = np.concatenate([order, order + 8])
   assert len(set(axis)) == axes
   out = attend(
-    q[..., order], k[..., order], v, axial_rope.scheme(axes, dealt=True), {}, q_pos=ids, k_pos=ids
+    q[..., order],
+    k[..., order],
+    v,
+    axial_rope.scheme(axes, interleaved_axes=True),
+    {},
+    q_pos=ids,
+    k_pos=ids,
   )
   assert error(out, attend(q, k, v, rope.scheme(), {}, q_pos=pos, k_pos=pos)) < 1e-5
 

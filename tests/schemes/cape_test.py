@@ -5,7 +5,7 @@ import pytest
 
 import posjax
 from posjax.schemes import cape
-from tests.loops import error
+from tests.support.loops import error
 
 OFF = {'max_global_shift': 0.0, 'max_local_shift': 0.0, 'max_global_scale': 1.0}
 

@@ -1,5 +1,4 @@
 import functools
-from pathlib import Path
 
 import jax
 import jax.numpy as jnp
@@ -11,10 +10,11 @@ from posjax.math.complex_embeddings import modulus
 from posjax.math.heads import product
 from posjax.schemes import complex_vanilla
 from posjax.schemes.complex_order import scheme
-from tests import loops
-from tests.loops import error
+from tests.support import loops
+from tests.support.loops import error
+from tests.support.paths import load_golden
 
-GOLDEN = np.load(Path(__file__).parents[1] / 'golden' / 'complex_order.npz')
+GOLDEN = load_golden('complex_order')
 DIMS = posjax.Dims(width=6, num_heads=2, head_dim=3, vocab=7)
 ANY = {'frequency': jnp.ones((7, 6))}  # attention does not read it
 in_model = functools.partial(posjax.attend, model_places=True)  # the tests call `embed`

@@ -9,7 +9,7 @@ import pytest
 import posjax
 from posjax.schemes import complex_order, sinusoidal
 from posjax.schemes.complex_order import scheme
-from tests.loops import error
+from tests.support.loops import error
 
 DIMS = posjax.Dims(width=6, num_heads=2, head_dim=3, vocab=7)
 WAVE = scheme(phases=True, origin=0)

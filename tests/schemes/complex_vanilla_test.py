@@ -1,5 +1,4 @@
 import functools
-from pathlib import Path
 
 import jax
 import jax.numpy as jnp
@@ -8,10 +7,11 @@ import pytest
 
 import posjax
 from posjax.schemes.complex_vanilla import scheme
-from tests import loops
-from tests.loops import error
+from tests.support import loops
+from tests.support.loops import error
+from tests.support.paths import load_golden
 
-GOLDEN = np.load(Path(__file__).parents[1] / 'golden' / 'complex_vanilla.npz')
+GOLDEN = load_golden('complex_vanilla')
 DIMS = posjax.Dims(width=6, num_heads=2, head_dim=3, vocab=7)
 attend = jax.jit(functools.partial(posjax.attend, model_places=True), static_argnums=3)
 

@@ -1,5 +1,4 @@
 import functools
-from pathlib import Path
 
 import jax
 import jax.numpy as jnp
@@ -8,10 +7,11 @@ import pytest
 
 import posjax
 from posjax.schemes import cope
-from tests import loops
-from tests.draws import DRAW
+from tests.support import loops
+from tests.support.draws import DRAW
+from tests.support.paths import load_golden
 
-GOLDEN = np.load(Path(__file__).parents[1] / 'golden' / 'cope.npz')
+GOLDEN = load_golden('cope')
 
 
 @functools.partial(jax.jit, static_argnums=3, static_argnames='causal')

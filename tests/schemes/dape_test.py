@@ -8,8 +8,8 @@ import pytest
 import posjax
 from posjax.scheme import Scheme, Traits
 from posjax.schemes import alibi, dape, t5
-from tests import loops
-from tests.draws import DRAW
+from tests.support import loops
+from tests.support.draws import DRAW
 
 DIMS = posjax.Dims(16, 4, 4, 2)
 

@@ -1,5 +1,4 @@
 import functools
-from pathlib import Path
 
 import jax
 import jax.numpy as jnp
@@ -9,10 +8,11 @@ import pytest
 import posjax
 from posjax.math.network import layer_norm
 from posjax.schemes import deberta
-from tests import loops
-from tests.draws import DRAW
+from tests.support import loops
+from tests.support.draws import DRAW
+from tests.support.paths import load_golden
 
-GOLDEN = np.load(Path(__file__).parents[1] / 'golden' / 'deberta.npz')
+GOLDEN = load_golden('deberta')
 DIMS = posjax.Dims(6, 4, 4, 2)
 
 

@@ -1,5 +1,3 @@
-from pathlib import Path
-
 import chex
 import jax
 import jax.numpy as jnp
@@ -9,11 +7,12 @@ import pytest
 import posjax
 from posjax.math.network import initial
 from posjax.schemes import dynamic_bias
-from tests.loops import attention, causal, content, error
+from tests.support.loops import attention, causal, content, error
+from tests.support.paths import load_golden
 
 attend = jax.jit(posjax.attend, static_argnums=3, static_argnames='causal')
 bias = jax.jit(dynamic_bias.bias, static_argnums=2)
-GOLDEN = np.load(Path(__file__).parents[1] / 'golden' / 'dynamic_bias.npz')
+GOLDEN = load_golden('dynamic_bias')
 
 
 def _network(params, x, num_layers):

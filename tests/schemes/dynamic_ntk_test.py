@@ -5,8 +5,8 @@ import pytest
 
 import posjax
 from posjax.schemes import dynamic_ntk, ntk, rope
-from tests.loops import error
-from tests.rotations import attended, compiled, golden, heads, reading
+from tests.support.loops import error
+from tests.support.rotations import attended, compiled, golden, heads, reading
 
 attend = jax.jit(posjax.attend, static_argnums=3, static_argnames='causal')
 

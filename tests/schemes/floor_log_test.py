@@ -7,8 +7,8 @@ import pytest
 
 import posjax
 from posjax.schemes import floor_log
-from tests.loops import attention, causal, content, error
-from tests.rotations import heads, turned
+from tests.support.loops import attention, causal, content, error
+from tests.support.rotations import heads, turned
 
 attend = jax.jit(posjax.attend, static_argnums=3, static_argnames='causal')
 

@@ -1,17 +1,16 @@
-from pathlib import Path
-
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 import posjax
 from posjax.schemes import alibi, forgetting
-from tests.loops import attention, causal, content, error
+from tests.support.loops import attention, causal, content, error
+from tests.support.paths import load_golden
 
 attend = jax.jit(posjax.attend, static_argnums=3, static_argnames='causal')
 cumulative = jax.jit(forgetting.cumulative)
 differences = jax.jit(forgetting.differences)
-GOLDEN = np.load(Path(__file__).parents[1] / 'golden' / 'forgetting.npz')
+GOLDEN = load_golden('forgetting')
 DIMS = posjax.Dims(5, 6, 4, 2)
 
 

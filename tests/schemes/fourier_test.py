@@ -8,7 +8,7 @@ import pytest
 
 import posjax
 from posjax.schemes import fourier
-from tests.loops import error
+from tests.support.loops import error
 
 WIDTH = 12
 

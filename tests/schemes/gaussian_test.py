@@ -1,5 +1,3 @@
-from pathlib import Path
-
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -8,9 +6,10 @@ import pytest
 import posjax
 from posjax.math.softplus import inverse_softplus
 from posjax.schemes import gaussian
-from tests.loops import attention, content, error
+from tests.support.loops import attention, content, error
+from tests.support.paths import load_golden
 
-GOLDEN = np.load(Path(__file__).parents[1] / 'golden' / 'gaussian.npz')
+GOLDEN = load_golden('gaussian')
 DIMS = posjax.Dims(width=16, num_heads=4, head_dim=4, num_kv_heads=2)
 attend = jax.jit(posjax.attend, static_argnums=3, static_argnames='scale')
 

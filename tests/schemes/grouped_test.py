@@ -7,8 +7,8 @@ import pytest
 
 import posjax
 from posjax.schemes import grouped, rope
-from tests import loops
-from tests.loops import error
+from tests.support import loops
+from tests.support.loops import error
 
 attend = jax.jit(posjax.attend, static_argnums=3, static_argnames='causal')
 

@@ -6,7 +6,7 @@ import pytest
 import posjax
 from posjax.math.softplus import inverse_softplus
 from posjax.schemes import alibi, kerple
-from tests.loops import attention, causal, content, error
+from tests.support.loops import attention, causal, content, error
 
 attend = jax.jit(posjax.attend, static_argnums=3, static_argnames='causal')
 DIMS = posjax.Dims(24, 6, 4, 2)

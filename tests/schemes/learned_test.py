@@ -1,5 +1,3 @@
-from pathlib import Path
-
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -8,8 +6,9 @@ import pytest
 import posjax
 from posjax.math.tables import lookup
 from posjax.schemes import learned, sinusoidal
+from tests.support.paths import load_golden
 
-GOLDEN = np.load(Path(__file__).parents[1] / 'golden' / 'learned.npz')
+GOLDEN = load_golden('learned')
 DIMS = posjax.Dims(width=8, num_heads=2, head_dim=4)
 
 

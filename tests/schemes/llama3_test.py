@@ -6,8 +6,8 @@ import pytest
 import posjax
 from posjax.math import angles
 from posjax.schemes import llama3, rope
-from tests.loops import error
-from tests.rotations import GOLDEN, attended, compiled, golden, heads, reading
+from tests.support.loops import error
+from tests.support.rotations import GOLDEN, attended, compiled, golden, heads, reading
 
 attend = jax.jit(posjax.attend, static_argnums=3, static_argnames='causal')
 

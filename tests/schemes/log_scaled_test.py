@@ -7,8 +7,8 @@ import pytest
 
 import posjax
 from posjax.schemes import log_scaled
-from tests.loops import attention, causal, content, error
-from tests.rotations import heads
+from tests.support.loops import attention, causal, content, error
+from tests.support.rotations import heads
 
 attend = jax.jit(posjax.attend, static_argnums=3, static_argnames='causal')
 

@@ -7,8 +7,8 @@ import pytest
 
 import posjax
 from posjax.schemes import longrope, rope
-from tests.loops import error
-from tests.rotations import attended, compiled, golden, heads, reading
+from tests.support.loops import error
+from tests.support.rotations import attended, compiled, golden, heads, reading
 
 attend = jax.jit(posjax.attend, static_argnums=3, static_argnames='causal')
 SHORT, LONG = (1.0, 1.1, 1.3, 1.7, 2.0), (1.0, 1.5, 4.0, 9.0, 16.0)

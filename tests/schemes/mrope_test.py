@@ -1,5 +1,3 @@
-from pathlib import Path
-
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -7,10 +5,11 @@ import pytest
 
 import posjax
 from posjax.schemes import axial_rope, mrope, rope, yarn
-from tests import loops
-from tests.loops import error
+from tests.support import loops
+from tests.support.loops import error
+from tests.support.paths import load_golden
 
-GOLDEN = np.load(Path(__file__).parents[1] / 'golden' / 'mrope.npz')
+GOLDEN = load_golden('mrope')
 attend = jax.jit(posjax.attend, static_argnums=3, static_argnames='causal')
 
 
@@ -103,7 +102,7 @@ def test_two_ids_with_the_frequencies_dealt_are_pixtrals_in_another_order():
   x = _heads(1, 2, 1, 8)
   ours = jax.jit(mrope.scheme((2, 2), 1e4, True).query)({}, x, ids)
   order = np.array([0, 2, 1, 3, 4, 6, 5, 7])
-  theirs = jax.jit(axial_rope.scheme(dealt=True).query)({}, x[..., order], ids)
+  theirs = jax.jit(axial_rope.scheme(interleaved_axes=True).query)({}, x[..., order], ids)
   assert error(ours[..., order], theirs) < 1e-6
 
 

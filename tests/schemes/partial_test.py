@@ -5,8 +5,8 @@ import pytest
 
 import posjax
 from posjax.schemes import partial, rope
-from tests.loops import error
-from tests.rotations import attended, compiled, heads, reading
+from tests.support.loops import error
+from tests.support.rotations import attended, compiled, heads, reading
 
 attend = jax.jit(posjax.attend, static_argnums=3, static_argnames='causal')
 

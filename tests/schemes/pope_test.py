@@ -4,8 +4,8 @@ import numpy as np
 
 import posjax
 from posjax.schemes import pope
-from tests import loops
-from tests.loops import error
+from tests.support import loops
+from tests.support.loops import error
 
 attend = jax.jit(posjax.attend, static_argnums=3, static_argnames='causal')
 DIMS = posjax.Dims(16, 4, 8, 2)

@@ -1,5 +1,3 @@
-from pathlib import Path
-
 import chex
 import jax
 import jax.numpy as jnp
@@ -8,9 +6,10 @@ import pytest
 
 import posjax
 from posjax.schemes import factored, position_only
-from tests.loops import attention, error
+from tests.support.loops import attention, error
+from tests.support.paths import load_golden
 
-GOLDEN = np.load(Path(__file__).parents[1] / 'golden' / 'position_only.npz')
+GOLDEN = load_golden('position_only')
 DIMS = posjax.Dims(width=6, num_heads=4, head_dim=3, num_kv_heads=2)
 attend = jax.jit(posjax.attend, static_argnums=3, static_argnames='scale')
 

@@ -1,5 +1,3 @@
-from pathlib import Path
-
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -7,9 +5,10 @@ import pytest
 
 import posjax
 from posjax.schemes import power_law
-from tests.loops import attention, content, error
+from tests.support.loops import attention, content, error
+from tests.support.paths import load_golden
 
-GOLDEN = np.load(Path(__file__).parents[1] / 'golden' / 'power_law.npz')
+GOLDEN = load_golden('power_law')
 DIMS = posjax.Dims(width=12, num_heads=3, head_dim=4)
 
 

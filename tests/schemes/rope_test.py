@@ -1,5 +1,4 @@
 import functools
-from pathlib import Path
 
 import chex
 import jax
@@ -12,11 +11,12 @@ import posjax
 from posjax.math.angles import angles, frequencies
 from posjax.math.rotation import rotary_scheme, rotary_width
 from posjax.schemes import interpolated, rope
-from tests.loops import attention, causal, content
-from tests.rotations import heads, turned
+from tests.support.loops import attention, causal, content
+from tests.support.paths import load_golden
+from tests.support.rotations import heads, turned
 
 attend = jax.jit(posjax.attend, static_argnums=3, static_argnames='causal')
-GOLDEN = np.load(Path(__file__).parents[1] / 'golden' / 'rope.npz')
+GOLDEN = load_golden('rope')
 
 
 @functools.cache
@@ -247,8 +247,8 @@ def test_the_output_turns_back_what_the_value_turned_at_every_position(key):
   pos = jnp.array([[1, 2**20, 2**31 - 1]])
   for arguments in ({}, {'fraction': 0.6, 'interleaved': True, 'factor': 3.0}):
     scheme = rope.scheme(values=True, **arguments)
-    turned_values = scheme.values.turn({}, v, pos)
-    assert _error(scheme.values.turn_back({}, turned_values, pos), v) < 1e-6
+    turned_values = scheme.values.value({}, v, pos)
+    assert _error(scheme.values.output({}, turned_values, pos), v) < 1e-6
     assert _error(turned_values, v) > 0.1
   assert posjax.places(rope.scheme(values=True)) == ('query', 'key', 'values')
   assert posjax.places(rope.scheme()) == ('query', 'key')
@@ -257,8 +257,8 @@ def test_the_output_turns_back_what_the_value_turned_at_every_position(key):
 def test_the_attention_factor_is_not_for_values(key):
   v, pos = jax.random.normal(key, (1, 3, 2, 8)), jnp.array([[0, 5, 40]])
   line = 'yarn(factor=4.0, original_length=64, values=True)'
-  norms = [jnp.linalg.norm(x, axis=-1) for x in (v, posjax.get(line).values.turn({}, v, pos))]
+  norms = [jnp.linalg.norm(x, axis=-1) for x in (v, posjax.get(line).values.value({}, v, pos))]
   assert _error(*norms) < 1e-6
-  spread = posjax.get('partial(share=0.5, values=True)').values.turn({}, v, pos)
+  spread = posjax.get('partial(share=0.5, values=True)').values.value({}, v, pos)
   np.testing.assert_array_equal(spread[..., 2:4], v[..., 2:4])  # slow pairs stay
   assert _error(spread, v) > 0.1

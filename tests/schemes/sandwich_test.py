@@ -5,7 +5,7 @@ import pytest
 
 import posjax
 from posjax.schemes import sandwich, sinusoidal
-from tests.loops import attention, causal, content, error
+from tests.support.loops import attention, causal, content, error
 
 attend = jax.jit(posjax.attend, static_argnums=3, static_argnames='causal')
 

@@ -1,5 +1,3 @@
-from pathlib import Path
-
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -7,8 +5,9 @@ import pytest
 
 import posjax
 from posjax.schemes import shaw
+from tests.support.paths import load_golden
 
-GOLDEN = np.load(Path(__file__).parents[1] / 'golden' / 'shaw.npz')
+GOLDEN = load_golden('shaw')
 CASES = ['c0', 'c2', 'c4', 'c5']
 attend = jax.jit(posjax.attend, static_argnums=3, static_argnames='causal')
 

@@ -5,7 +5,7 @@ import pytest
 
 import posjax
 from posjax.schemes import shifted
-from tests.loops import error
+from tests.support.loops import error
 
 
 def _ids(max_shift, axes=1):

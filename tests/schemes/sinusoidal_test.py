@@ -1,5 +1,3 @@
-from pathlib import Path
-
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -9,13 +7,14 @@ from posjax.math.angles import frequencies
 from posjax.positions import grid
 from posjax.schemes import sinusoidal
 from posjax.schemes.sinusoidal import scheme
+from tests.support.paths import load_golden
 
 encoding = jax.jit(
   sinusoidal.encoding,
   static_argnums=(1, 2),
   static_argnames=('base', 'interleaved', 'cos_first', 'endpoint'),
 )
-GOLDEN = np.load(Path(__file__).parents[1] / 'golden' / 'sinusoidal.npz')
+GOLDEN = load_golden('sinusoidal')
 
 
 def _error(got, expected):

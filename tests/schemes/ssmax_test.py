@@ -5,8 +5,8 @@ import pytest
 
 import posjax
 from posjax.schemes import ssmax
-from tests.loops import attention, causal, content, error
-from tests.rotations import heads
+from tests.support.loops import attention, causal, content, error
+from tests.support.rotations import heads
 
 attend = jax.jit(posjax.attend, static_argnums=3, static_argnames=('causal', 'implementation'))
 SCALE, BIAS = np.array([0.2, 0.43, -0.1, 1.0]), np.array([0.5, 0.0, 1.0, -0.3])

@@ -5,7 +5,7 @@ import numpy as np
 
 import posjax
 from posjax.schemes import swin_continuous
-from tests.loops import attention, content, error
+from tests.support.loops import attention, content, error
 
 attend = jax.jit(posjax.attend, static_argnums=3)
 PIXELS = np.array([(y, x) for y in range(3) for x in range(4)])

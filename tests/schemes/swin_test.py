@@ -1,5 +1,3 @@
-from pathlib import Path
-
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -8,10 +6,11 @@ import pytest
 import posjax
 from posjax.positions import grid
 from posjax.schemes import swin
-from tests.loops import attention, content, error
+from tests.support.loops import attention, content, error
+from tests.support.paths import load_golden
 
 attend = jax.jit(posjax.attend, static_argnums=3)
-GOLDEN = np.load(Path(__file__).parents[1] / 'golden' / 'swin.npz')
+GOLDEN = load_golden('swin')
 PIXELS = np.array([(y, x) for y in range(3) for x in range(4)])
 
 

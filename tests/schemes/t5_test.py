@@ -1,5 +1,4 @@
 from fractions import Fraction
-from pathlib import Path
 
 import jax
 import jax.numpy as jnp
@@ -8,9 +7,10 @@ import pytest
 
 import posjax
 from posjax.schemes import t5
-from tests.loops import error
+from tests.support.loops import error
+from tests.support.paths import load_golden
 
-GOLDEN = np.load(Path(__file__).parents[1] / 'golden' / 't5.npz')
+GOLDEN = load_golden('t5')
 bucket = jax.jit(t5.bucket, static_argnums=(1, 2, 3))
 attend = jax.jit(posjax.attend, static_argnums=3, static_argnames='causal')
 SIZES = [(32, 128), (32, 512), (64, 256), (16, 20), (8, 64), (8, 20), (16, 64)]

@@ -1,5 +1,4 @@
 import functools
-from pathlib import Path
 
 import jax
 import jax.numpy as jnp
@@ -9,10 +8,11 @@ import pytest
 import posjax
 from posjax.math.heads import product
 from posjax.schemes import tener, transformer_xl
-from tests import loops
-from tests.loops import error
+from tests.support import loops
+from tests.support.loops import error
+from tests.support.paths import load_golden
 
-GOLDEN = np.load(Path(__file__).parents[1] / 'golden' / 'tener.npz')
+GOLDEN = load_golden('tener')
 CODE = {'key_term': True, 'endpoint': True, 'key_minus_query': True}
 HEADS, KV_HEADS = 6, 2
 attend = jax.jit(posjax.attend, static_argnums=3)

@@ -1,5 +1,4 @@
 import functools
-from pathlib import Path
 
 import jax
 import jax.numpy as jnp
@@ -8,10 +7,11 @@ import pytest
 
 import posjax
 from posjax.schemes import shaw, transformer_xl
-from tests import loops
-from tests.loops import error
+from tests.support import loops
+from tests.support.loops import error
+from tests.support.paths import load_golden
 
-GOLDEN = np.load(Path(__file__).parents[1] / 'golden' / 'transformer_xl.npz')
+GOLDEN = load_golden('transformer_xl')
 CASES = ['c0', 'c2', 'c4']  # causal; with a memory, norm first; every query as many keys, clamp 3
 attend = jax.jit(posjax.attend, static_argnums=3)
 make = functools.cache(transformer_xl.scheme)

@@ -7,8 +7,8 @@ import pytest
 
 import posjax
 from posjax.schemes import t5, tupe
-from tests import loops
-from tests.draws import DRAW
+from tests.support import loops
+from tests.support.draws import DRAW
 
 DIMS = posjax.Dims(6, 4, 4, 2)
 

@@ -1,5 +1,3 @@
-from pathlib import Path
-
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -7,10 +5,11 @@ import pytest
 
 import posjax
 from posjax.schemes import unscaled
-from tests.loops import attention, content, error
+from tests.support.loops import attention, content, error
+from tests.support.paths import load_golden
 
 attend = jax.jit(posjax.attend, static_argnums=3, static_argnames=('causal', 'scale'))
-GOLDEN = np.load(Path(__file__).parents[1] / 'golden' / 'attention_similarities.npz')
+GOLDEN = load_golden('attention_similarities')
 
 
 def _heads(batch=2, queries=5, keys=7, heads=6, kv_heads=2, width=5):

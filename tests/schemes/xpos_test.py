@@ -1,5 +1,4 @@
 import functools
-from pathlib import Path
 
 import jax
 import jax.numpy as jnp
@@ -8,10 +7,11 @@ import pytest
 
 import posjax
 from posjax.schemes import rope, xpos
-from tests import loops
-from tests.loops import error
+from tests.support import loops
+from tests.support.loops import error
+from tests.support.paths import load_golden
 
-GOLDEN = np.load(Path(__file__).parents[1] / 'golden' / 'xpos.npz')
+GOLDEN = load_golden('xpos')
 attend = jax.jit(posjax.attend, static_argnums=3, static_argnames='causal')
 logits = jax.jit(xpos.rotated_logits, static_argnums=(4, 5, 6, 7, 8))
 

@@ -9,8 +9,8 @@ import posjax
 from posjax.math import angles
 from posjax.math.extension import mixed_frequencies, share_by_turns
 from posjax.schemes import rope, yarn
-from tests.loops import error
-from tests.rotations import GOLDEN, attended, compiled, golden, heads, reading
+from tests.support.loops import error
+from tests.support.rotations import GOLDEN, attended, compiled, golden, heads, reading
 
 attend = jax.jit(posjax.attend, static_argnums=3, static_argnames='causal')
 

@@ -2,7 +2,7 @@
 
 Heads are cut with their width before their tokens: the order in which every product of two tiles,
 of the forward and of the backward pass, runs fastest on CPU. K key heads; each is shared by G
-query heads, whose tokens lie side by side.
+query heads, whose tokens are side by side.
 """
 
 from collections.abc import Callable

@@ -59,49 +59,49 @@ def attend(scheme: Scheme, rules: Rules, x: Operands) -> Inexact[Array, 'B T H E
     x: its arrays.
   """
   q, k = x.q, x.k
-  turned_q, turned_k = places.turned(scheme, x.params, q, k)  # place 2
-  x = x._replace(v=places.turned_values(scheme, x.params, x.v, k))  # place 4: values.turn
+  new_q, new_k = places.query_and_key(scheme, x.params, q, k)  # place 2
+  x = x._replace(v=places.value(scheme, x.params, x.v, k))  # place 4: values.value
   width = x.v.shape[-1]
-  beside = _added_width(scheme, x)
-  if beside:  # `turn_back` is not for what is added, which gets a place beside the values
-    x = x._replace(v=jnp.pad(x.v, (*((0, 0),) * 3, (0, beside))))
-  x = x._replace(q=q._replace(turned=turned_q), k=k._replace(turned=turned_k))
-  total = _in_tiles(in_tiles(scheme, width if beside else 0), rules, x)
-  out = places.turned_back(scheme, x.params, total[..., :width], q)  # place 4: values.turn_back
-  return out + total[..., width:] if beside else out
+  extra = _added_width(scheme, x)
+  if extra:  # `values.output` does not apply to what is added, which gets dimensions of its own
+    x = x._replace(v=jnp.pad(x.v, (*((0, 0),) * 3, (0, extra))))
+  x = x._replace(q=q._replace(positioned=new_q), k=k._replace(positioned=new_k))
+  total = _in_tiles(in_tiles(scheme, width if extra else 0), rules, x)
+  out = places.output(scheme, x.params, total[..., :width], q)  # place 4: values.output
+  return out + total[..., width:] if extra else out
 
 
 def _added_width(scheme: Scheme, x: Operands) -> int:
-  """The width of the output, where values are turned back and others are added to them; else 0."""
-  if scheme.values.add is None or scheme.values.turn_back == Values().turn_back:
+  """The width of the output, where the scheme has `values.output` and `values.add`; else 0."""
+  if scheme.values.add is None or scheme.values.output == Values().output:
     return 0
   total = jax.ShapeDtypeStruct((*x.q.raw.shape[:-1], x.v.shape[-1]), x.v.dtype)
-  turn_back = lambda total: places.turned_back(scheme, x.params, total, x.q)
-  return jax.eval_shape(turn_back, total).shape[-1]
+  output = lambda total: places.output(scheme, x.params, total, x.q)
+  return jax.eval_shape(output, total).shape[-1]
 
 
 @functools.lru_cache(maxsize=1024)  # an equal scheme for each call: JAX would compile another anew
-def in_tiles(scheme: Scheme, beside: int) -> Scheme:
-  """The scheme with its faster forms in their places, for values that are turned already.
+def in_tiles(scheme: Scheme, offset: int) -> Scheme:
+  """The scheme with its faster forms in their places, for values after `values.value`.
 
   Args:
     scheme: any scheme.
-    beside: before how many zeros of the values `values.add` puts its own.
+    offset: after how many dimensions of the values those of `values.add` begin.
   """
   tiled = scheme.traits.tiled
   add: Any = tiled.add or scheme.values.add
 
   def padded(params, weights, q_at, k_at):
-    return jnp.pad(add(params, weights, q_at, k_at), (*((0, 0),) * 3, (beside, 0)))
+    return jnp.pad(add(params, weights, q_at, k_at), (*((0, 0),) * 3, (offset, 0)))
 
-  values = Values(add=padded if beside else add)
+  values = Values(add=padded if offset else add)
   return scheme._replace(logits=tiled.logits or scheme.logits, values=values)
 
 
 def _in_tiles(scheme: Scheme, rules: Rules, x: Operands) -> Inexact[Array, 'B T H E']:
   q, k = x.q, x.k
   (batch, queries, heads), keys = q.raw.shape[:3], k.raw.shape[1]
-  budget = groups.budget() if groups.is_separable(scheme) else None
+  budget = groups.most_pairs() if groups.heads_are_independent(scheme) else None
   # A tile holds all heads where a bias, or `relative`, meets ids that do not count up by one.
   apart = budget is not None and scheme.bias is None and scheme.traits.tiled.relative is None
   rows = 1 if apart else batch * heads

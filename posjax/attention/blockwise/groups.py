@@ -53,7 +53,7 @@ class Groups(NamedTuple):
     return self.batch // self.rows * self.per_row
 
 
-def budget() -> int | None:
+def most_pairs() -> int | None:
   """How many pairs a tile should hold at most, over all its heads; None: any number of them.
 
   On one CPU, as many as the caches of its cores hold. Other devices compute all heads side by side,
@@ -70,7 +70,7 @@ def _cores() -> int:
   return os.cpu_count() or 1
 
 
-def is_separable(scheme: Scheme) -> bool:
+def heads_are_independent(scheme: Scheme) -> bool:
   """Whether tiles may hold some heads only, once what depends on the distance is tabulated."""
   if 'H' in scheme.traits.mixes:
     return False
@@ -91,7 +91,7 @@ def grouped(plan: Plan, x: Tiles) -> Groups:
   shared = plan.heads // kv_heads
   whole = Groups(batch, kv_heads, batch, kv_heads, shared)
   by_pairs = plan.scheme.bias is not None and x.table.bias is None
-  if plan.budget is None or not is_separable(plan.scheme) or by_pairs or x.q is None:
+  if plan.budget is None or not heads_are_independent(plan.scheme) or by_pairs or x.q is None:
     return whole
   most = plan.budget // (plan.queries * plan.keys * shared)  # key heads
   if most >= kv_heads:

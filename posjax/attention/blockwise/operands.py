@@ -42,7 +42,7 @@ def needed(scheme: Scheme, rules: Rules, side: Side) -> Side:
   logits, relative = declares(scheme, 'logits'), scheme.traits.tiled.relative is not None
   is_read = {
     'raw': logits or relative,
-    'turned': not relative,
+    'positioned': not relative,
     'pos': scheme.bias is not None or relative,
     'at': logits or relative or scheme.values.add is not None,
     'index': rules.dropout_rate > 0,
@@ -68,8 +68,8 @@ def build(plan: Plan, x: Operands, tabulated: bool) -> Tiles:
   of_queries = functools.partial(cut_heads, size=plan.queries)
   of_keys = functools.partial(cut_heads, size=plan.keys, kv_heads=kv_heads)
   v = of_keys(x.v)
-  q_side = cut_tokens(without(x.q, 'turned'), plan.queries)
-  k_side = cut_tokens(without(x.k, 'turned'), plan.keys)
+  q_side = cut_tokens(without(x.q, 'positioned'), plan.queries)
+  k_side = cut_tokens(without(x.k, 'positioned'), plan.keys)
   table = Table(None, None)
   if tabulated:
     lengths = q_side.order.shape[0] * plan.queries, v.shape[0] * plan.keys
@@ -77,8 +77,8 @@ def build(plan: Plan, x: Operands, tabulated: bool) -> Tiles:
   q = k = relative = None
   form = scheme.traits.tiled.relative
   if form is None:
-    q = of_queries(jnp.asarray(x.q.turned), kv_heads=kv_heads)
-    k = of_keys(_conjugate(jnp.asarray(x.k.turned)))
+    q = of_queries(jnp.asarray(x.q.positioned), kv_heads=kv_heads)
+    k = of_keys(_conjugate(jnp.asarray(x.k.positioned)))
   elif tabulated:
     q, k = of_queries(form.content(params, x.q.raw), kv_heads=kv_heads), of_keys(x.k.raw)
     relative = of_queries(form.heads(params, x.q.raw), kv_heads=plan.heads)

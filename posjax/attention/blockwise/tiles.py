@@ -33,7 +33,7 @@ class Plan(NamedTuple):
     queries: tokens of a tile.
     keys: tokens of a tile.
     trained: whether the scheme has parameters, so that a table of its bias needs a cotangent.
-    budget: see `groups.budget`.
+    budget: see `groups.most_pairs`.
   """
 
   scheme: Scheme
@@ -239,7 +239,7 @@ def _vectors(x: Tile) -> Float[Array, 'B H W n']:
 def _logits(plan: Plan, x: Tile, content) -> Float[Array, 'B H T S']:
   scheme, q, k = plan.scheme, x.q_side, x.k_side
   if content is None:
-    content = product(*places.turned(scheme, x.params, q, k)) * plan.rules.scale
+    content = product(*places.query_and_key(scheme, x.params, q, k)) * plan.rules.scale
   allowed = masks.visible(q, k, plan.rules, x.mask)
   logits = places.logits(scheme, x.params, content, q, k, allowed)
   bias = places.bias(scheme, x.params, q, k) if x.table.bias is None else x.table.bias
@@ -248,7 +248,7 @@ def _logits(plan: Plan, x: Tile, content) -> Float[Array, 'B H T S']:
 
 def _values(plan, x: Tile, weights) -> Inexact[Array, 'B K t E']:
   """Place 4, in the order of `Running.out`."""
-  out = places.added(plan.scheme, x.params, weights, x.q_side, x.k_side, x.v.shape[2])
+  out = places.addition(plan.scheme, x.params, weights, x.q_side, x.k_side, x.v.shape[2])
   return out.swapaxes(1, 2).reshape(*x.v.shape[:2], -1, out.shape[-1])
 
 

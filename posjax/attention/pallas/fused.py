@@ -82,14 +82,14 @@ def attend(scheme: Scheme, rules: Rules, x: Operands) -> Inexact[Array, 'B T H E
     x: its arrays.
   """
   target, params = here(), x.params
-  q, k = places.turned(scheme, params, x.q, x.k)  # place 2
-  v = places.turned_values(scheme, params, x.v, x.k)  # place 4: values.turn
+  q, k = places.query_and_key(scheme, params, x.q, x.k)  # place 2
+  v = places.value(scheme, params, x.v, x.k)  # place 4: values.value
   if target is None or _refusal(target, scheme, x, q, k, v, rules.dropout_rate):
     return engine.attend(scheme, rules, x)
   plan = Plan(scheme, rules, target, scheme.bias is None or _counts(x.q.pos, x.k.pos) is True)
   sides = Sides(x.q.pos, x.k.pos, _tokens(x.q), _tokens(x.k))
   out = _attend(plan, Heads(params, q, k, v, x.sinks), sides)
-  return places.turned_back(scheme, params, out, x.q)  # place 4: values.turn_back
+  return places.output(scheme, params, out, x.q)  # place 4: values.output
 
 
 def here() -> Target | None:
@@ -142,8 +142,8 @@ def chosen(
   v = v.reshape(*k_side.raw.shape[:-1], v.shape[-1])
   x = Operands(params, q_side, k_side, v, mask, bias=bias)
   heads = (
-    *places.turned(scheme, params, q_side, k_side),
-    places.turned_values(scheme, params, v, k_side),
+    *places.query_and_key(scheme, params, q_side, k_side),
+    places.value(scheme, params, v, k_side),
   )
   why = _refusal(here(), scheme, x, *heads, dropout_rate)
   if why:

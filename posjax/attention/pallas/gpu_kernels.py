@@ -45,7 +45,7 @@ class Inputs(NamedTuple):
 
 
 class _Tile(NamedTuple):
-  """The tile of one program: where it lies, and its queries and keys after place 2.
+  """The tile of one program: where it is, and its queries and keys after place 2.
 
   Attributes:
     batch: the row of the batch.

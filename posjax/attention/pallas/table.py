@@ -1,6 +1,6 @@
 """A bias by distance in the layout that kernels read, and its cotangent in the one they write.
 
-Entry n of the table of T queries and S keys is the bias where the key stands n + 1 - T tokens after
+Entry n of the table of T queries and S keys is the bias where the key is n + 1 - T tokens after
 the query: T + S - 1 numbers for each head, which a kernel lays out along the diagonals of its
 tiles. Kernels write cotangents in strips, one for each diagonal of square tiles.
 """
@@ -12,7 +12,7 @@ from jaxtyping import Array, Float, Num
 def padded(x: Float[Array, 'b h N'], queries: int, keys: int, block: int) -> Array:
   """The table of lengths that `block` divides, with one entry before it: a multiple of `block`.
 
-  Entry n is then of a key that stands n - T tokens after the query, T being the new length.
+  Entry n is then of a key that is n - T tokens after the query, T being the new length.
 
   Args:
     x: the table.

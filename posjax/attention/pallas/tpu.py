@@ -1,6 +1,6 @@
 """Fused attention for TPU: Pallas kernels for the output, d_q, d_k with d_v, and d_table.
 
-A tile lies as [keys, queries]: what belongs to a query is then a row, and the softmax reduces
+A tile is [keys, queries]: what belongs to a query is then a row, and the softmax reduces
 along sublanes. All blocks are square. The table of the bias comes as 8 rows, each one entry later
 than the row above; doubled until they are a block of rows, they are a tile's bias. The table's
 gradient goes the same way back, in a kernel that walks along the diagonals of tiles, so that no two

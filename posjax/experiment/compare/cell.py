@@ -10,7 +10,8 @@ import jax
 from ml_collections import ConfigDict
 
 import posjax
-from posjax.experiment import evaluation, record, training, work_folder
+from posjax.experiment import evaluation, record, training
+from posjax.experiment import workdir as work_folder
 from posjax.experiment.commit import commit
 from posjax.experiment.plain import sentence
 from posjax.experiment.run import Result, Setup, judge, run, setup

@@ -7,10 +7,10 @@ from typing import Annotated, Any, NamedTuple
 
 from ml_collections import ConfigDict
 
-from posjax.experiment.checks import Range, check_section, keys_of
 from posjax.experiment.compare.grid import Cell
 from posjax.experiment.compare.lines import Line, headline, judged, label
 from posjax.experiment.compare.statistics import Interval, interval, verdict
+from posjax.keys import Range, check_section, keys_of
 
 OLDER = {'answers': 'accuracy', 'tokens': 'token_accuracy'}  # what configs call two metrics
 

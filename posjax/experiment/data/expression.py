@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from posjax.experiment.names import nearest, refusal
+from posjax.arguments import nearest, unknown_name
 
 
 def parse(what: str, expression: str, forms: Sequence[str]) -> tuple[str, str]:
@@ -31,7 +31,7 @@ def parse(what: str, expression: str, forms: Sequence[str]) -> tuple[str, str]:
     name, _, expected = form.partition(':')
     if expression == form or (kind == name and expected.isupper() and argument):
       return kind, argument
-  raise ValueError(refusal(what, expression, forms, _meant(kind, colon, expression, forms)))
+  raise ValueError(unknown_name(what, expression, forms, _meant(kind, colon, expression, forms)))
 
 
 def path_of(argument: str) -> Path:

@@ -10,7 +10,7 @@ from typing import Protocol, TypeVar, runtime_checkable
 import numpy as np
 
 from posjax.experiment.data.buckets import Batch, Examples
-from posjax.experiment.data.words import UNKNOWN_ID
+from posjax.models.embedding import UNKNOWN_ID
 
 
 @runtime_checkable

@@ -7,8 +7,10 @@ from typing import NamedTuple
 
 import numpy as np
 
+from posjax.models.embedding import UNKNOWN_ID
+
 PADDING, UNKNOWN = '<pad>', '<unk>'
-UNKNOWN_ID = 1
+
 # Apostrophes and hyphens within a word, or an apostrophe before it ("n't", "'ve"), belong to it.
 _WORD = re.compile(r"'?\w+(?:['’-]\w+)*|[^\w\s]")
 

@@ -7,7 +7,7 @@ import numpy as np
 from posjax.experiment import sharding, training
 from posjax.experiment.compare.cell import CURVE, _curve, programs_folder, run_cell, steps_done
 from posjax.experiment.run import setup
-from tests.experiment import runs, small_grid
+from tests.experiment.support import runs, small_grid
 
 MACHINE = ('tokens_per_second', 'seconds')
 

@@ -12,9 +12,10 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[3]
+from tests.support.paths import ROOT
+
 COMMAND = [sys.executable, '-m', 'posjax.experiment.compare']
-CONFIG = '--config=tests/experiment/small_grid.py'
+CONFIG = '--config=tests/experiment/support/small_grid.py'
 GRID = ('--schemes=none,rope', '--seeds=2')
 slow = functools.partial(pytest.param, marks=pytest.mark.slow)
 MACHINE = ('tokens_per_second', 'seconds')  # what differs from run to run

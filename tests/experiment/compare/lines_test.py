@@ -2,15 +2,15 @@
 
 import copy
 import json
-from pathlib import Path
 
 import pytest
 
 from posjax.experiment.compare import results
 from posjax.experiment.compare.lines import current, headline, judged, label
 from posjax.experiment.compare.summary import Rules, summarize_lines
+from tests.support.paths import ROOT
 
-FOLDER = Path(__file__).parents[3] / 'results'
+FOLDER = ROOT / 'results'
 GRIDS = sorted(path.parent.name for path in FOLDER.glob('*/results.jsonl'))
 
 

@@ -6,7 +6,7 @@ from posjax.experiment.compare import __main__ as command
 from posjax.experiment.compare import refused, worker
 from posjax.experiment.compare.pool import Ended
 from tests.experiment.compare import made
-from tests.experiment.small_grid import get_config
+from tests.experiment.support.small_grid import get_config
 
 
 def ended(cell, error='', **more):

@@ -2,9 +2,11 @@
 
 import pytest
 
-from posjax.experiment.data import labelled, questions, text
 from posjax.experiment.data.expression import parse
-from posjax.experiment.data.questions.framing import DECODER
+from posjax.experiment.tasks.algorithmic import data as questions
+from posjax.experiment.tasks.algorithmic.framing import DECODER
+from posjax.experiment.tasks.classification import data as labelled
+from posjax.experiment.tasks.language_modelling import data as text
 
 FORMS = ('docs', 'file:PATH', 'tfds:NAME', 'synthetic:order', 'synthetic:copy')
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from posjax.experiment.data import tfds
-from posjax.experiment.data.text import read
+from posjax.experiment.tasks.language_modelling.data import read
 
 tensorflow_datasets = pytest.importorskip('tensorflow_datasets')
 

@@ -14,7 +14,7 @@ from flax import nnx
 from rich.text import Text
 
 from posjax.experiment import metrics
-from posjax.experiment.tasks import Answer, Ask, Evaluation, Example, Metric, Task, Unit
+from posjax.experiment.task import Answer, Ask, Evaluation, Example, Metric, Task, Unit
 from posjax.nnx import Attention
 
 TAGS = ('up', 'down', 'same')

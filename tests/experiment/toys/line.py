@@ -10,8 +10,8 @@ import numpy as np
 from flax import nnx
 
 from posjax.experiment.data.fingerprint import fingerprint
-from posjax.experiment.data.questions.synthetic import batched
-from posjax.experiment.tasks import Evaluation, Metric, Task, Unit
+from posjax.experiment.task import Evaluation, Metric, Task, Unit
+from posjax.experiment.tasks.algorithmic.synthetic import batched
 
 
 class Line(nnx.Module):

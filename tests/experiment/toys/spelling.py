@@ -16,7 +16,7 @@ from flax import nnx
 
 from posjax.experiment import metrics
 from posjax.experiment.losses import cross_entropy
-from posjax.experiment.tasks import Answer, Ask, Evaluation, Example, Metric, Task, Unit
+from posjax.experiment.task import Answer, Ask, Evaluation, Example, Metric, Task, Unit
 from posjax.nnx import Attention
 
 LETTERS = '.abcde'  # the first one is padding

@@ -33,7 +33,7 @@ def results_are_there(end: Ended) -> str:
 def training() -> Iterator[Case]:
   """train.py: right once, and wrong."""
   yield Case(
-    'train.py', functools.partial(by_flags, 'train.py', 0), results_are_there, True, (), SECONDS
+    'train.py', functools.partial(by_flags, 'train.py', 0), results_are_there, True, SECONDS
   )
   wrong = [
     *('--config.schme=rope', '--config.steps=many', '--config.scheme=ropee', '--config=nowhere.py'),
@@ -58,7 +58,7 @@ def ask(*arguments: str, entered: str = '') -> Ended:
 def asking() -> Iterator[Case]:
   """ask: right, and wrong."""
   says = lambda end: '' if end.out.startswith('the cat') else f'answered {end.out[:60]!r}'
-  yield Case('ask "the cat"', functools.partial(ask, 'the cat'), says, True, (), SECONDS)
+  yield Case('ask "the cat"', functools.partial(ask, 'the cat'), says, True, SECONDS)
   wrong = [
     ('',), ('--length=0', 'a'), ('--length=-5', 'a'), ('--length=x', 'a'), ('--seed=x', 'a'),
     ('--nothing',), ('--workdir=/nowhere', 'a'), ('--workdir=README.md', 'a'),

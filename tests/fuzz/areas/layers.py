@@ -14,7 +14,7 @@ from posjax.layers.projections import Latent, Norm
 from posjax.scheme import declares
 from tests.fuzz import oracle
 from tests.fuzz.areas.subjects import DIMS, lines, subject
-from tests.fuzz.case import Case, line, normal, refused, shown
+from tests.fuzz.case import Case, line, normal, refused
 
 NAN, INF = float('nan'), float('inf')
 T, M, H = 6, DIMS.width, DIMS.num_heads
@@ -125,7 +125,7 @@ def constructed() -> Iterator[Case]:
           named = {'scheme': posjax.get(name), argument: value}
           title = line(f'{kind}.Attention', name, **{argument: value})
           call = functools.partial(lambda kind, named: make(kind, **named)(X, POS), kind, named)
-          yield Case(title, call, refused, shows=shown(value) if argument != 'scheme' else ())
+          yield Case(title, call, refused)
 
 
 def called() -> Iterator[Case]:

@@ -1,4 +1,4 @@
-"""Translation, tagging, sentence pairs and parsing: their keys, their data, their work folders.
+"""Translation, tagging, sentence pairs and parsing: their data, and their work folders.
 
 What is refused in `setup` costs little. Where data are accepted, the first batch is looked at, and
 the number of rows that were read is held against the file.
@@ -15,203 +15,11 @@ import numpy as np
 
 from tests.fuzz import made
 from tests.fuzz.areas import configs
-from tests.fuzz.areas.configs import (
-  COUNT,
-  COUNTS,
-  INF,
-  NAME,
-  NAN,
-  OPTIONAL,
-  RATE,
-  SHARE,
-  SWITCH,
-)
 from tests.fuzz.areas.files import refused_command, spoilers
 from tests.fuzz.case import Case, line, refused
 from tests.fuzz.commands import Ended, in_process
 
 SECONDS = 400  # a case may train the run that others share, and beside other work
-WIDTHS = [(), (0,), (-1,), 'x', 3, None, (1.5,), (2,), (8, 4), (4, 4), (NAN,), {}]
-FILE = ['/nowhere', '', 3, '/', '/dev/null', 'file:x', '\x00']
-DATA = [*NAME, 'file:', 'file:/nowhere', 'tfds:', 'text8:/nowhere', 'file:\x00', 'synthetic:nope']
-UNSHARED = [value for value in SHARE if value != 1.0]
-
-WRONG: Mapping[str, Mapping[str, list[Any]]] = {
-  'translation': {
-    'scheme': [*NAME, 'rope|nope', 'learned(max_length=2)', 'mrope((1,))', 'rope|none|rope'],
-    'task.architecture': [*NAME, 'recurrent'],
-    'task.data': [*DATA, 'synthetic:reversed', 'synthetic:near', 'file:/'],
-    'task.source': ['nope', '', None, 3, 'en', '../de', '/', '\x00', '\ud800', []],
-    'task.target': ['nope', '', None, 3, 'de', '*', []],
-    'task.held_out': ['nope', 'train', '', 3, [], '/', '..', '\x00'],
-    'task.tokens': NAME,
-    'task.vocab_size': [0, -1, 1.5, 'x', NAN, [], {}],
-    'task.joint': SWITCH,
-    'task.widths': WIDTHS,
-    'task.label_smoothing': [-0.1, 1.0, 2, NAN, INF, 'x', None, [], {}],
-    'task.beams': [*COUNT, 101, 10**9],
-    'task.alpha': [-0.1, 10.1, NAN, INF, 'x', None, [], {}],
-    'task.extra_length': [*COUNT, 10_001, 10**9],
-    'task.nothing': [3],
-    'model.num_layers': [*COUNT, 1001],
-    'model.decoder_layers': [*OPTIONAL, 1001],
-    'model.width': [*COUNT, 3],
-    'model.num_heads': [*COUNT, 3],
-    'model.num_kv_heads': [*OPTIONAL, 3],
-    'model.ff_width': OPTIONAL,
-    'model.shared': [True, *SWITCH],
-    'model.cross_scheme': ['nope', '', 3, [], 'sinusoidal', 'rope|none', 'tener|tener'],
-    'model.activation': [*NAME, 'one_hot'],
-    'model.dropout_rate': SHARE,
-    'model.unroll': COUNT,
-    'model.query_key': NAME,
-    'model.cell': ['gru'],
-    'model.nothing': [3],
-    'batch_size': [*COUNT, 10**6],
-  },
-  'recurrent': {
-    'scheme': ['nope', 'rope', 'none|none', 'tener', 't5'],
-    'task.architecture': [*NAME, 'transformer'],
-    'model.cell': NAME,
-    'model.width': COUNT,
-    'model.hidden_width': COUNT,
-    'model.num_layers': COUNT,
-    'model.bidirectional': SWITCH,
-    'model.order': NAME,
-    'model.input_feeding': SWITCH,
-    'model.similarity': ['nope', '', 3, [], 'none|none', 'sinusoidal'],
-    'model.similarity_width': OPTIONAL,
-    'model.shared': [True, *SWITCH],
-    'model.dropout_rate': SHARE,
-    'model.num_heads': [2],
-  },
-  'tagging': {
-    'scheme': [*NAME, 'learned(max_length=2)', 'rope|none', 'mrope((1,))'],
-    'task.data': [*DATA, 'synthetic:near', 'synthetic:reversed'],
-    'task.notation': ['nope', '', 3, [], {}, 'iob2', 'BMES', 'IOB2'],
-    'task.widths': WIDTHS,
-    'task.min_count': [*COUNT, 10**6],
-    'task.lower': SWITCH,
-    'task.zero_digits': SWITCH,
-    'task.longest_word': [*COUNT, 10**12],
-    'task.vectors': FILE,
-    'task.bigram_vectors': [*FILE, 'README.md'],
-    'task.nothing': [3],
-    'model.encoder': [*NAME, 'cnn', 'fasttext', 'encoders'],
-    'model.width': [*COUNT, 3],
-    'model.word_width': COUNT,
-    'model.bigram_width': OPTIONAL,
-    'model.characters': ['nope', '', 3, [], 'gru'],
-    'model.character_width': COUNT,
-    'model.character_heads': COUNT,
-    'model.character_hidden': COUNT,
-    'model.character_scheme': [3, []],
-    'model.num_layers': COUNT,
-    'model.num_heads': [*COUNT, 3],
-    'model.hidden_width': COUNT,
-    'model.pre_norm': SWITCH,
-    'model.activation': [*NAME, 'one_hot'],
-    'model.output_projection': SWITCH,
-    'model.dropout_rate': SHARE,
-    'model.word_dropout': SHARE,
-    'model.vector_dropout': SHARE,
-    'model.character_dropout': SHARE,
-    'model.readout_dropout': SHARE,
-    'model.constrained': SWITCH,
-    'model.nothing': [3],
-    'batch_size': [*COUNT, 10**6],
-  },
-  'tagging_lstm': {'scheme': ['rope', 't5', 'none|none', 'tener']},
-  'pairs': {
-    'scheme': [*NAME, 'learned(max_length=2)', 'gaussian|none', 'complex_order', 'mrope((1,))'],
-    'task.architecture': NAME,
-    'task.data': [*DATA, 'synthetic:direction', 'synthetic:reversed'],
-    'task.widths': WIDTHS,
-    'task.cut': SWITCH,
-    'task.min_count': [*COUNT, 10**6],
-    'task.vectors': FILE,
-    'task.ngrams': ['x', 3, (0,), (-1,), (1.5,), None, (1, 'x'), (3, 3), (4, 3), {}, (NAN,)],
-    'task.ngrams_per_word': [*COUNT, 10**12],
-    'task.nothing': [3],
-    'model.width': [*COUNT, 3],
-    'model.num_layers': COUNT,
-    'model.interaction_layers': COUNT,
-    'model.num_heads': [*COUNT, 3],
-    'model.ff_width': OPTIONAL,
-    'model.pre_norm': SWITCH,
-    'model.activation': NAME,
-    'model.dropout_rate': UNSHARED,
-    'model.word_width': COUNT,
-    'model.char_width': COUNT,
-    'model.train_words': SWITCH,
-    'model.train_characters': SWITCH,
-    'model.hidden_width': COUNT,
-    'model.encoder': NAME,
-    'model.pooling': NAME,
-    'model.bidirectional': SWITCH,
-    'model.kernel_sizes': [value for value in COUNTS if value != ()],
-    'model.nothing': [3],
-    'batch_size': [*COUNT, 10**6],
-  },
-  'esim': {
-    'scheme': ['rope', 'gaussian', 'none|none', 'complex_order'],
-    'model.hidden_width': [0, None, 'x'],
-  },
-  'one_row': {
-    'scheme': ['nope', 'learned(max_length=2)', 'rope|none'],
-    'model.encoder': [*NAME, 'encoders'],
-    'model.pooling': NAME,
-    'model.num_layers': COUNT,
-    'optimizer.learning_rate': RATE,
-  },
-  'parsing': {
-    'scheme': [*NAME, 'learned(max_length=2)', 'concatenated|none|none', 'mrope((1,))'],
-    'task.data': [*DATA, 'synthetic:near', 'synthetic:reversed', 'synthetic:bracket'],
-    'task.held_out': ['/nowhere', '', 3, '/', [], '\x00', 'README.md'],
-    'task.traces': SWITCH,
-    'task.functions': SWITCH,
-    'task.widths': WIDTHS,
-    'task.min_count': [*COUNT, 10**6],
-    'task.lower': SWITCH,
-    'task.zero_digits': SWITCH,
-    'task.longest_word': [*COUNT, 10**12],
-    'task.tags': SWITCH,
-    'task.loss': NAME,
-    'task.silence': SWITCH,
-    'task.nothing': [3],
-    'model.encoder': [*NAME, 'cnn', 'fasttext', 'encoders'],
-    'model.width': [*COUNT, 3],
-    'model.characters': ['nope', '', 3, [], 'gru'],
-    'model.character_width': COUNT,
-    'model.character_heads': COUNT,
-    'model.character_hidden': COUNT,
-    'model.character_scheme': [3, []],
-    'model.label_width': COUNT,
-    'model.num_layers': COUNT,
-    'model.num_heads': [*COUNT, 3],
-    'model.hidden_width': [*COUNT, 3],
-    'model.pre_norm': SWITCH,
-    'model.activation': [*NAME, 'one_hot'],
-    'model.position_width': [*OPTIONAL, 16, 17],
-    'model.silent_content': ['x', 3, (0,), (2,), (-1,), (1.5,), None, (1, 'x'), {}, (NAN,)],
-    'model.silent_position': ['x', 3, (0,), (2,), (-1,), (1.5,), None, (1, 'x'), {}, (NAN,)],
-    'model.query_key': [*NAME, 'heads'],
-    'model.dropout_rate': SHARE,
-    'model.word_dropout': SHARE,
-    'model.vector_dropout': SHARE,
-    'model.letter_dropout': SHARE,
-    'model.character_dropout': SHARE,
-    'model.nothing': [3],
-    'batch_size': [*COUNT, 10**6],
-  },
-  'parsing_joined': {
-    'scheme': ['nope', 'learned(max_length=2)', 'rope|none'],
-    'task.silence': [True],
-    'model.silent_content': [(1,)],
-    'model.query_key': NAME,
-    'model.output_projection': SWITCH,
-  },
-}
 # Changes that must train to the end, as they are or among values that are seldom given.
 RIGHT: Mapping[str, list[Mapping[str, Any]]] = {
   'translation': [
@@ -236,7 +44,7 @@ RIGHT: Mapping[str, list[Mapping[str, Any]]] = {
 
 def cases() -> list[Case]:
   """All cases of this file."""
-  return [*configs.wrong(WRONG), *right(), *files(), *folders(), *vectors(), *asked(), *texts()]
+  return [*right(), *files(), *folders(), *vectors(), *asked(), *texts()]
 
 
 def right() -> Iterator[Case]:

@@ -1,1 +1,0 @@
-"""Models: one file each. They compose schemes and name none."""

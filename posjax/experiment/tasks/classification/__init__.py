@@ -1,0 +1,1 @@
+"""Text classification: a label for each text."""

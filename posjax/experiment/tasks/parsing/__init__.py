@@ -1,0 +1,1 @@
+"""Constituency parsing: a tree for each sentence."""

@@ -1,0 +1,155 @@
+"""Sentences with a constituency tree each: `file:PATH` or `synthetic:brackets`.
+
+Here belongs what only trees need. `tree` reads and writes brackets, `spans` turns trees into spans
+and charts, `files` and `generated` read the two forms; `vocabulary` and `batches` make numbers of
+them, `coded_facts` says what became of them, and `baseline` has the trees that need no model.
+"""
+
+import json
+from collections import Counter
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from posjax.experiment.data.expression import parse
+from posjax.experiment.data.fingerprint import fingerprint
+from posjax.experiment.data.splits import CUT, fold_of
+from posjax.experiment.tasks.parsing import files, generated
+from posjax.experiment.tasks.parsing.files import Placed
+from posjax.experiment.tasks.parsing.spans import JOIN, TOP, Sentence, sentence
+from posjax.experiment.tasks.parsing.tree import stripped
+
+FORMS = ('file:PATH', 'synthetic:brackets')
+
+
+class Trees(NamedTuple):
+  """Sentences to learn from, and sentences to be judged on.
+
+  Attributes:
+    name: the expression that named them.
+    train: one or more.
+    held_out: one or more.
+    labels: of spans in training, the most frequent first, equals by alphabet; no ''.
+    unseen: how often each label of held-out spans occurs that no training span has, the most
+      frequent first. Such spans can only be missed.
+    cut: how the held-out sentences were chosen, in words.
+    stripped: what was taken off the trees, in words.
+    sha256: 64 hexadecimal digits of all trees in their order, as they are after stripping.
+  """
+
+  name: str
+  train: tuple[Sentence, ...]
+  held_out: tuple[Sentence, ...]
+  labels: tuple[str, ...]
+  unseen: dict[str, int]
+  cut: str
+  stripped: str
+  sha256: str
+
+
+def read(
+  expression: str, *, held_out: str | None = None, traces: bool = True, functions: bool = True
+) -> Trees:
+  """Reads the trees that one line names, whole, into memory.
+
+  Where nothing is held out, one training sentence in ten is, chosen by a hash of its words
+  (`splits.fold_of`), so that equal sentences stay on one side.
+
+  Args:
+    expression: `file:PATH`, a file of trees in brackets, or a folder with a training file and
+      perhaps a held-out one, see `trees.files`; or `synthetic:brackets`, see `trees.generated`.
+    held_out: a file of held-out trees; None for those that the expression names.
+    traces: whether empty nodes are taken off, as `tree.stripped` says.
+    functions: whether function tags and indices are taken off labels.
+
+  Returns:
+    A `Trees`, the same for the same files.
+
+  Raises:
+    ValueError: the expression has none of these forms; a tree is none, or has no word that is left;
+      a line is not UTF-8; or no sentence is left to learn from or to be judged on.
+    FileNotFoundError: there is no such file.
+
+  Example:
+    >>> ' '.join(read('synthetic:brackets').train[1].words)
+    'every river finds every river .'
+  """
+  kind, argument = parse('trees', expression, FORMS)
+  if kind == 'file':
+    found = files.read(argument, held_out)
+  elif held_out is not None:
+    raise ValueError(
+      f'{expression} holds out trees of its own: held_out must be None, but got {held_out!r}.'
+    )
+  else:
+    found = generated.trees()
+  train, judged = (
+    [_sentence(each, traces=traces, functions=functions) for each in part] for part in found
+  )
+  cut = 'as given'
+  if not judged:
+    chosen = [fold_of(' '.join(one.words), CUT) == 0 for one in train]
+    judged = [one for one, out in zip(train, chosen, strict=True) if out]
+    train = [one for one, out in zip(train, chosen, strict=True) if not out]
+    cut = f'one in {CUT} of the training sentences, by a hash of the words'
+  for what, part in (('learn from', train), ('be judged on', judged)):
+    if not part:
+      raise ValueError(f'{expression} leaves no tree to {what}.')
+  seen, there = _labels(train), _labels(judged)
+  off = {'traces': traces, 'function tags and indices': functions}
+  return Trees(
+    expression,
+    tuple(train),
+    tuple(judged),
+    tuple(seen),
+    {label: count for label, count in there.items() if label not in seen},
+    cut,
+    ' and '.join(name for name, taken in off.items() if taken) or 'nothing',
+    fingerprint(*(map(_line, part) for part in (train, judged))),
+  )
+
+
+def facts(trees: Trees) -> dict[str, str]:
+  """Facts of a run, by name: what was read, and what became of it, in words."""
+  parts = {'in training': trees.train, 'held out': trees.held_out}
+  told = lambda count: ', '.join(f'{count(part):,} {name}' for name, part in parts.items())
+  chains = sum(JOIN in label for label in trees.labels)
+  lost = ', '.join(trees.unseen) or 'none'
+  return {
+    'data': trees.name,
+    'sentences': f'{told(len)} ({trees.cut})',
+    'words': told(lambda part: sum(len(one.words) for one in part)),
+    'constituents': f'{told(_constituents)}, a chain counted as one',
+    'labels': f'{len(trees.labels):,} in training, {chains:,} of them chains of constituents',
+    'unseen labels': f'{sum(trees.unseen.values()):,} held-out constituents have labels that '
+    f'training has not, and can only be missed: {lost}',
+    'outermost bracket': f'{told(_without_one)} hold no single constituent, which {TOP} replaces',
+    'taken off': trees.stripped,
+    'sha256': trees.sha256,
+  }
+
+
+def _sentence(found: Placed, *, traces: bool, functions: bool) -> Sentence:
+  tree, where = found
+  left = stripped(tree, traces=traces, functions=functions) if traces or functions else tree
+  if left is None:
+    raise ValueError(f'{where} should have a word, but has traces alone.')
+  return sentence(left, where)
+
+
+def _labels(sentences: Sequence[Sentence]) -> dict[str, int]:
+  """How often each label occurs, the most frequent first."""
+  counts = Counter(span.label for one in sentences for span in one.spans)
+  return dict(sorted(counts.items(), key=lambda item: (-item[1], item[0])))
+
+
+def _constituents(sentences: Sequence[Sentence]) -> int:
+  return sum(len(one.spans) for one in sentences)
+
+
+def _without_one(sentences: Sequence[Sentence]) -> int:
+  return sum(one.spans[0].label == TOP for one in sentences)
+
+
+def _line(one: Sentence) -> bytes:
+  """All of a sentence, so that no character can move from one place to another."""
+  return json.dumps([one.words, one.tags, one.spans, one.top], ensure_ascii=False).encode()

@@ -1,0 +1,1 @@
+"""Sentence pairs: a label for a premise and a hypothesis."""

@@ -1,0 +1,1 @@
+"""Tagging: a tag for each token, and the entities that the tags name."""

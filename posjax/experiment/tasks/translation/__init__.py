@@ -1,0 +1,1 @@
+"""Translation: sentences of one language into another."""
