@@ -22,9 +22,10 @@ from benchmarks.peers import compiled
 from benchmarks.spec import LEARNING_RATE, Built, Pairs
 from posjax.experiment import sharding, training
 from posjax.experiment.task import Task, Unit
+from posjax.experiment.tasks import supervised
 from posjax.experiment.tasks.sentence_pairs.esim import ESIM
 from posjax.experiment.tasks.sentence_pairs.gaussian_transformer import GaussianTransformer
-from posjax.experiment.tasks.sentence_pairs.task import mean_label_loss, sides
+from posjax.experiment.tasks.sentence_pairs.task import logits_of, sides
 
 NGRAMS = 12  # of each word, of the Gaussian Transformer
 NGRAM_TYPES = 10_000
@@ -103,7 +104,7 @@ def _task(spec: Pairs) -> Task:
     facts={},
     model=lambda rngs: model(spec, rngs),
     train_batches=lambda index, count: (),
-    loss=mean_label_loss,
+    loss=functools.partial(supervised.mean_label_loss, logits_of),
     unit=Unit('nats per pair'),
     evaluations=(),
   )

@@ -9,36 +9,41 @@ from typing import Any
 
 from posjax.experiment.task import Arrays, Batch, Metric
 
-Counts = tuple[int, int, int]  # pieces that are right, that were said, and that there are
+Counts = tuple[int, int, int]  # pieces that are right, that were predicted, and that there are
 # The counts of the sentences of a batch, each with its number: what `Metric.update` returns.
 Counted = Callable[[Arrays, Batch], list[tuple[int, Counts]]]
 
 
-def f1(counted: Counted, number: int, unit: str, what: str) -> Metric:
-  """The harmonic mean of precision and recall: twice what is right, by what is said and there is.
+def scores(
+  counted: Counted, number: int, what: str, units: tuple[str, str, str]
+) -> dict[str, Metric]:
+  """F1, precision and recall, in percent.
+
+  Precision is the share of what was predicted that is right, recall that of what there is, and F1
+  their harmonic mean.
 
   Args:
     counted: the counts of the sentences of a batch.
     number: of sentences.
-    unit: of the metric.
     what: each sentence needs one of, in words.
+    units: of the three metrics.
   """
-  score = lambda each: ratio(
-    2 * sum(right for right, _, _ in each), sum(said + there for _, said, there in each)
-  )
-  return scored(counted, score, number, unit, what)
 
+  def share(whole: Callable[[int, int], int], twice: int = 1) -> Callable[[list[Counts]], float]:
+    return lambda each: ratio(
+      twice * sum(right for right, _, _ in each),
+      sum(whole(predicted, there) for _, predicted, there in each),
+    )
 
-def precision(counted: Counted, number: int, unit: str, what: str) -> Metric:
-  """The share of what was said that is right; arguments as of `f1`."""
-  score = lambda each: ratio(sum(right for right, _, _ in each), sum(said for _, said, _ in each))
-  return scored(counted, score, number, unit, what)
-
-
-def recall(counted: Counted, number: int, unit: str, what: str) -> Metric:
-  """The share of what there is that was said; arguments as of `f1`."""
-  score = lambda each: ratio(sum(right for right, _, _ in each), sum(there for _, _, there in each))
-  return scored(counted, score, number, unit, what)
+  wholes = {
+    'f1': share(lambda predicted, there: predicted + there, twice=2),
+    'precision': share(lambda predicted, there: predicted),
+    'recall': share(lambda predicted, there: there),
+  }
+  return {
+    name: scored(counted, score, number, unit, what)
+    for (name, score), unit in zip(wholes.items(), units, strict=True)
+  }
 
 
 def scored(
@@ -53,9 +58,9 @@ def scored(
   Args:
     counted: what is counted in the sentences of a batch, each with its number.
     score: of what was counted in all sentences, in no order.
-    number: as of `f1`.
-    unit: as of `f1`.
-    what: as of `f1`.
+    number: of sentences.
+    unit: of the metric.
+    what: each sentence needs one of, in words.
   """
 
   def finish(found: list[tuple[int, Any]]) -> float:

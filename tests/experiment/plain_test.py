@@ -7,11 +7,12 @@ from matplotlib.figure import Figure
 from matplotlib.text import Text
 from rich.progress import Progress
 
-from posjax.experiment import ask, label_answers, plain
+from posjax.experiment import ask, plain
 from posjax.experiment.compare import plots, progress
 from posjax.experiment.compare.summary import summarize
 from posjax.experiment.compare.table import print_tables
 from posjax.experiment.task import Answer
+from posjax.experiment.tasks import supervised
 from tests.experiment.compare.made import RULES, grid, result
 
 ODD = 'a$_$b [/b] [bold] :smile:'
@@ -62,7 +63,7 @@ def said(bar: Progress) -> str:
 def test_pictures_of_answers_show_labels_and_texts_as_they_are(monkeypatch):
   drawn = []
   monkeypatch.setattr(Figure, 'savefig', lambda figure, *args, **options: drawn.append(figure))
-  answer = label_answers.ranked((ODD, 'b'), [0.75, 0.25])
+  answer = supervised.ranked((ODD, 'b'), [0.75, 0.25])
   assert isinstance(answer, Answer)
   ask.draw('labels.png', [(ODD, answer)])
   found = texts(drawn[0])

@@ -9,7 +9,7 @@ from typing import Protocol, TypeVar, runtime_checkable
 
 import numpy as np
 
-from posjax.experiment.data.buckets import Batch, Examples
+from posjax.experiment.data.buckets import Batch, Examples, longer
 from posjax.models.embedding import UNKNOWN_ID
 
 
@@ -54,6 +54,27 @@ def lengths(coded: Sequence[Coded]) -> list[int]:
 def unknown(coded: Sequence[Coded]) -> float:
   """The share of all words, 0 to 1, that the vocabulary does not have."""
   return sum(int((one.words == UNKNOWN_ID).sum()) for one in coded) / sum(lengths(coded))
+
+
+def facts(train: Sequence[Coded], held_out: Sequence[Coded], limit: int) -> dict[str, str]:
+  """How many words are unknown, and how many training sentences are too long, in words.
+
+  Args:
+    train: training sentences.
+    held_out: held-out ones.
+    limit: the widest row, in words.
+  """
+  return {
+    'unknown words': f'{unknown(train):.1%} in training, {unknown(held_out):.1%} held out',
+    'left out': f'{longer(lengths(train), limit):,} training sentences of more than {limit} words; '
+    'held-out ones are neither left out nor cut',
+  }
+
+
+def longest(sentences: Sequence[tuple[Sequence[str], str]]) -> str:
+  """The length and the place of the longest sentence, given as words and place."""
+  words, where = max(sentences, key=lambda each: len(each[0]))
+  return f'{len(words):,} words ({where})'
 
 
 def batch(

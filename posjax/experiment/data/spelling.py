@@ -53,7 +53,7 @@ class Spelling(NamedTuple):
       row[: len(letters)] = known.encode(letters)
     return encoded
 
-  def told(self, known: Words, sentences: Sequence[Sequence[str]], name: str) -> str:
+  def described(self, known: Words, sentences: Sequence[Sequence[str]], name: str) -> str:
     """Describes the letters for the log, as '128 known; of 23 words with more than 20, ...'.
 
     The first number is that of the letters in the vocabulary, the second that of the tokens which

@@ -8,8 +8,11 @@ import difflib
 import importlib
 import importlib.util
 import re
+from collections.abc import Callable
 from types import ModuleType
-from typing import Any
+from typing import Any, TypeVar
+
+Example = TypeVar('Example')
 
 # Builders inside the wheel are known only once their package is imported (glue, wmt16_translate).
 _PACKAGES = ('text', 'translate', 'question_answering', 'summarization', 'text_simplification')
@@ -76,6 +79,15 @@ def examples(builder: Any, dataset: str, splits: tuple[str, ...]) -> Any:
     f'tfds:{dataset} should have a split named {" or ".join(splits)}, '
     f'but has {", ".join(builder.info.splits)}.'
   )
+
+
+def read_split(
+  builder: Any, dataset: str, split: str, example: Callable[[Any, str], Example]
+) -> list[Example]:
+  """All examples of a split; `example(entry, where)` reads one, as `examples` finds them."""
+  source = examples(builder, dataset, (split,))
+  where = f'tfds:{dataset}, split {split}, example'
+  return [example(source[number], f'{where} {number}') for number in range(len(source))]
 
 
 def _how_to_prepare(builder: Any, dataset: str) -> str:

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from flax import nnx
 
-from posjax.experiment.data.fingerprint import fingerprint
+from posjax.experiment.data.corpus import fingerprint
 from posjax.experiment.task import Evaluation, Metric, Task, Unit
 from posjax.experiment.tasks.algorithmic.synthetic import batched
 

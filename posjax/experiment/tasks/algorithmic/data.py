@@ -11,8 +11,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from posjax.experiment.data.corpus import fingerprint
 from posjax.experiment.data.expression import parse
-from posjax.experiment.data.fingerprint import fingerprint
 from posjax.experiment.tasks.algorithmic import files as pairs_of
 from posjax.experiment.tasks.algorithmic import synthetic
 from posjax.experiment.tasks.algorithmic.framing import DECODER, ENCODER, MARKS, Form, Row

@@ -10,9 +10,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from posjax.experiment.data.corpus import fingerprint, lines
 from posjax.experiment.data.expression import path_of
-from posjax.experiment.data.fingerprint import fingerprint
-from posjax.experiment.data.lines import lines
 
 _HELD_OUT_ONE_IN = 20
 
@@ -69,22 +68,19 @@ def read(path: str) -> Pairs:
   if not files or not files[0].is_file():
     what = 'no .tsv file is in the folder' if place.is_dir() else 'nothing is at'
     raise FileNotFoundError(f'file:PATH expects questions and answers, but {what} {place}.')
-  contents = [file.read_bytes() for file in files]
-  found = [
-    pair for file, content in zip(files, contents, strict=True) for pair in _split(file, content)
-  ]
+  found = [pair for file in files for pair in _split(file)]
   if not found:
     raise ValueError(f'{place} should hold questions and answers, but is empty.')
   alphabet = tuple(sorted({word for pair in found for part in pair for word in part}))
   symbols = {word: symbol for symbol, word in enumerate(alphabet)}
   code = lambda words: tuple(symbols[word] for word in words)
   pairs = tuple(Pair(code(q), code(a), _is_held_out(q)) for q, a in found)
-  return Pairs(pairs, alphabet, fingerprint(contents, ()))
+  return Pairs(pairs, alphabet, fingerprint([file.read_bytes() for file in files], ()))
 
 
-def _split(path: Path, content: bytes) -> list[tuple[list[str], list[str]]]:
+def _split(path: Path) -> list[tuple[list[str], list[str]]]:
   found = []
-  for where, line in lines(path, content):
+  for where, line in lines(path):
     parts = [part.split() for part in line.split('\t')]
     if len(parts) != 2 or not all(parts):
       raise ValueError(f'{where} should be a question, a tab and an answer, but is {line[:80]!r}.')

@@ -1,23 +1,21 @@
 """Texts with labels: `file:PATH`, `tfds:NAME` or `synthetic:order`, and cuts of them by a hash.
 
-Here belongs what only texts with one label each need: the readers of each form, cross-validation,
-and batches whose rows have few widths.
+The readers of each form, and cross-validation.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import NamedTuple
 
+from posjax.experiment.data import corpus
 from posjax.experiment.data.expression import parse
-from posjax.experiment.data.fingerprint import fingerprint
-from posjax.experiment.data.splits import CUT, fold_of
-from posjax.experiment.data.words import split
-from posjax.experiment.tasks.classification import files, order, tfds
+from posjax.experiment.tasks import supervised
+from posjax.experiment.tasks.classification import order, tfds
 
 FORMS = ('file:PATH', 'tfds:NAME', 'synthetic:order')
 
 
 class Example(NamedTuple):
-  """A text, its label, and where it stands, as errors say it."""
+  """A text, its label, and its place, for errors."""
 
   label: str
   text: str
@@ -66,50 +64,34 @@ def read(expression: str, folds: int = 0, fold: int = 0) -> Labelled:
   if folds == 1 or folds < 0 or not 0 <= fold < max(folds, 1):
     raise ValueError(f'Folds must be 0 <= fold < folds, or both 0, but got {fold} and {folds}.')
   train, held_out = _both(expression)
+  for example in train + held_out:
+    supervised.check_words(example.where, text=example.text)
   cut = 'as given'
   if folds or not held_out:
-    cut = f'fold {fold} of {folds}' if folds else f'one in {CUT} of the training texts, by hash'
-    everything = train + held_out
-    chosen = [fold_of(example.text, folds or CUT) == fold for example in everything]
-    train = [each for each, out in zip(everything, chosen, strict=True) if not out]
-    held_out = [each for each, out in zip(everything, chosen, strict=True) if out]
-  labels = _checked(expression, train, held_out)
-  digest = fingerprint(*(map(_line, part) for part in (train, held_out)))
+    cut = (
+      f'fold {fold} of {folds}' if folds else f'one in {corpus.CUT} of the training texts, by hash'
+    )
+    by_text = lambda example: example.text
+    train, held_out = corpus.divide(train + held_out, by_text, folds or corpus.CUT, fold)
+  corpus.check_parts(expression, 'text', train, held_out)
+  labels = supervised.labels_of(expression, 'text', train, held_out)
+  digest = corpus.fingerprint(*(map(_line, part) for part in (train, held_out)))
   return Labelled(tuple(train), tuple(held_out), labels, cut, digest)
 
 
 def _both(expression: str) -> tuple[list[Example], list[Example]]:
   kind, argument = parse('labelled texts', expression, FORMS)
   if kind == 'file':
-    found = files.read(argument)
-  elif kind == 'tfds':
-    found = tfds.read(argument)
-  else:
-    found = order.examples()
-  train, held_out = ([Example(*each) for each in part] for part in found)
-  return train, held_out
+    return corpus.read_lines(argument, _example)
+  train, held_out = tfds.read(argument) if kind == 'tfds' else order.examples()
+  return [Example(*each) for each in train], [Example(*each) for each in held_out]
 
 
-def _checked(
-  expression: str, train: Sequence[Example], held_out: Sequence[Example]
-) -> tuple[str, ...]:
-  """The labels. Raises ValueError where something is missing, or unknown."""
-  for what, part in (('learn from', train), ('hold out', held_out)):
-    if not part:
-      raise ValueError(f'{expression} leaves no text to {what}.')
-    for example in part:
-      if not split(example.text):
-        raise ValueError(f'{example.where} should have a text, but it has no word.')
-  labels = tuple(sorted({example.label for example in train}))
-  if len(labels) < 2:
-    raise ValueError(f'{expression} should have two labels or more, but has only {labels[0]!r}.')
-  for example in held_out:
-    if example.label not in labels:
-      raise ValueError(
-        f'{example.where} has the label {example.label!r}, which no training text has: they have '
-        f'{", ".join(labels[:20])}.'
-      )
-  return labels
+def _example(line: str, where: str) -> Example:
+  label, *texts = line.split('\t')
+  if not label.strip() or len(texts) != 1:
+    raise ValueError(f'{where} should be a label, a tab and a text, but is {line[:80]!r}.')
+  return Example(label.strip(), texts[0], where)
 
 
 _line: Callable[[Example], bytes] = lambda example: f'{example.label}\t{example.text}'.encode()

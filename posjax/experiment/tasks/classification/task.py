@@ -6,7 +6,7 @@ and the loss, nats a text, of the evaluation 'held out'. Whether a model has lea
 """
 
 import functools
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, NamedTuple
 
 import jax
@@ -14,17 +14,13 @@ import jax.numpy as jnp
 import numpy as np
 from flax import nnx
 
-from posjax.experiment import metrics
 from posjax.experiment.data import vectors as word_vectors
 from posjax.experiment.data import words
 from posjax.experiment.data.buckets import check_widths
-from posjax.experiment.data.fingerprint import fingerprint
-from posjax.experiment.label_answers import ranked
-from posjax.experiment.losses import Losses, cross_entropy
-from posjax.experiment.task import Answer, Ask, Batch, Evaluation, Example, Task, Unit
+from posjax.experiment.task import Answer, Ask, Batch, Example, Task, Unit
+from posjax.experiment.tasks import supervised
 from posjax.experiment.tasks.classification import batches as bucketed
 from posjax.experiment.tasks.classification import data as labelled
-from posjax.experiment.tasks.classification.data import Example as Labelled
 from posjax.experiment.tasks.classification.model import Classifier, classifier_keys
 from posjax.keys import Count, Section, Seed, Whole
 from posjax.scheme import PRNGKey, Scheme
@@ -68,7 +64,9 @@ def task(
   read = labelled.read(data, folds, fold)
   split = [[words.split(each.text) for each in part] for part in (read.train, read.held_out)]
   vocabulary = words.vocabulary(split[0], min_count)
-  longer = _longer(read.train + read.held_out, split[0] + split[1], widths[-1], cut)
+  lengths = map(len, split[0] + split[1])
+  everything = read.train + read.held_out
+  longer = supervised.count_longer('texts are', lengths, everything, widths[-1], cut)
   coder = Coder(vocabulary, read.labels, widths)
   train, held_out = (
     [
@@ -79,42 +77,25 @@ def task(
   )
   table, found, given = word_vectors.initial(vectors, vocabulary.ids, model['width'], seed)
   sizes = {'widths': widths, 'batch_size': batch_size}
-  again = [train[i] for i in np.random.default_rng(0).permutation(len(train))[: len(held_out)]]
-  judge = lambda name, texts, **changes: evaluation(
-    name, lambda: bucketed.examples(texts).in_order(**sizes), **changes
-  )
   example = Example(' '.join(split[1][0][: widths[-1]]), read.held_out[0].label)
   return Task(
     facts={
       'data': data,
       **_facts(read, split, coder, (train, held_out), longer, min_count),
       'vectors': 'drawn' if table is None else f'{found:,} words have one in {vectors}',
-      'sha256': fingerprint([read.sha256.encode(), given], []) if given else read.sha256,
+      'sha256': supervised.hash_with(read.sha256, [given]),
     },
     model=lambda rngs: Classifier(
       len(vocabulary.names), len(read.labels), scheme, vectors=table, rngs=rngs, **model
     ),
-    train_batches=lambda index, count: bucketed.examples(train).batches(
-      seed=seed, shard_index=index, shard_count=count, **sizes
-    ),
-    loss=mean_label_loss,
+    train_batches=supervised.train_batches(bucketed.examples(train), seed, sizes),
+    loss=functools.partial(supervised.mean_label_loss, logits_of),
     unit=Unit('nats per text'),
-    evaluations=(
-      judge('held out', held_out, during=True),
-      judge('training texts', again, role='training rows'),
+    evaluations=supervised.label_evaluations(
+      logits_of, 'text', bucketed.examples, train, held_out, sizes
     ),
     ask=Ask(functools.partial(answer, coder), (example,)),
   )
-
-
-def evaluation(name: str, batches: Callable[[], Iterable[Batch]], **changes) -> Evaluation:
-  """How texts are judged: the share of right labels, and the loss."""
-  measured = {
-    'accuracy': metrics.answer_accuracy(),
-    'loss': metrics.mean_loss('nats per text'),
-  }
-  judged = Evaluation(name, batches, predict_label, measured, metrics.count_answers)
-  return judged._replace(**changes)
 
 
 class Coder(NamedTuple):
@@ -127,35 +108,6 @@ class Coder(NamedTuple):
   def encode(self, split: Sequence[str]) -> np.ndarray:
     """Numbers of the first words, as many as a row holds."""
     return self.vocabulary.encode(split[: self.widths[-1]])
-
-
-def label_losses(
-  model, batch: Batch, ids_key: PRNGKey | None = None, train_key: PRNGKey | None = None
-) -> Losses:
-  """Cross-entropy of each text's label, in nats, [B, 1].
-
-  Args:
-    model: a `Classifier`.
-    batch: as in `bucketed.batch`.
-    ids_key: random key of place 0.
-    train_key: random key of dropout; None evaluates.
-  """
-  logits = _logits(model, batch, ids_key, train_key)
-  return cross_entropy(logits[:, None], batch['labels'], batch['weights'])
-
-
-def mean_label_loss(
-  model, batch: Batch, state: Any, ids_key: PRNGKey | None, train_key: PRNGKey | None
-) -> tuple[jax.Array, Any]:
-  """The mean of `label_losses`, as `Task.loss`."""
-  return label_losses(model, batch, ids_key, train_key).mean(), state
-
-
-def predict_label(
-  model, batch: Batch, state: Any, key: PRNGKey
-) -> tuple[dict[str, jax.Array], Any]:
-  """The arrays of `label_losses`, as `Evaluation.predict`."""
-  return label_losses(model, batch, key)._asdict(), state
 
 
 def answer(coder: Coder, model: nnx.Module, texts: Sequence[str], key: PRNGKey) -> list[Answer]:
@@ -180,12 +132,13 @@ def answer(coder: Coder, model: nnx.Module, texts: Sequence[str], key: PRNGKey) 
   batch = bucketed.batch([bucketed.Text(coder.encode(row), 0) for row in rows], width)
   batch = {name: jnp.asarray(array) for name, array in batch.items()}
   return [
-    ranked(coder.labels, row)
-    for row in np.asarray(jax.nn.softmax(_logits(model, batch, key, None))).tolist()
+    supervised.ranked(coder.labels, row)
+    for row in np.asarray(jax.nn.softmax(logits_of(model, batch, key, None))).tolist()
   ]
 
 
-def _logits(model, batch: Batch, ids_key, train_key):
+def logits_of(model, batch: Batch, ids_key=None, train_key=None) -> jax.Array:
+  """The logits of the labels, [B, labels]; arguments as of `supervised.label_losses`."""
   logits = model(
     batch['inputs'],
     batch['positions'],
@@ -194,28 +147,6 @@ def _logits(model, batch: Batch, ids_key, train_key):
     train_key=train_key,
   )
   return logits.astype(jnp.float32)
-
-
-def _longer(
-  examples: Sequence[Labelled], split: Sequence[list[str]], longest: int, cut: bool
-) -> int:
-  """How many texts are longer than the widest row.
-
-  Raises:
-    ValueError: if there are any, and they must not be cut.
-  """
-  longer = [
-    (len(one), example.where)
-    for one, example in zip(split, examples, strict=True)
-    if len(one) > longest
-  ]
-  if longer and not cut:
-    count, where = max(longer)
-    raise ValueError(
-      f'{len(longer)} texts are longer than {longest} words, the last of task.widths ({where} has '
-      f'{count}): give a wider one, or set task.cut.'
-    )
-  return len(longer)
 
 
 def _facts(
@@ -228,22 +159,14 @@ def _facts(
 ) -> dict[str, str]:
   """Facts about the texts of a run and their words, by name."""
   train, held_out = coded
+  both = ([tuple(one) for one in part] for part in split)
+  unknown = lambda texts: supervised.unknown(text.tokens for text in texts)
   return {
     'texts': f'{len(train):,} to learn from, {len(held_out):,} held out ({read.cut})',
     'labels': ', '.join(read.labels),
     'words': f'{len(coder.vocabulary.names) - 2:,} that occur {min_count} times or more',
-    'unknown words': f'{_unknown(train):.1%} in training texts, {_unknown(held_out):.1%} held out',
-    'seen before': f'{_seen(split):,} held-out texts equal a training text',
+    'unknown words': f'{unknown(train):.1%} in training texts, {unknown(held_out):.1%} held out',
+    'seen before': f'{supervised.seen(*both):,} held-out texts equal a training text',
     'longest text': f'{max(len(text) for part in split for text in part)} words'
     + (f'; {longer} texts cut to {coder.widths[-1]}' if longer else ''),
   }
-
-
-def _unknown(texts: Sequence[bucketed.Text]) -> float:
-  return float(np.mean(np.concatenate([text.tokens for text in texts]) == 1))
-
-
-def _seen(split: Sequence[Sequence[list[str]]]) -> int:
-  train, held_out = ([tuple(one) for one in part] for part in split)
-  known = set(train)
-  return sum(one in known for one in held_out)

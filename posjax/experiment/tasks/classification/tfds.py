@@ -2,7 +2,8 @@
 
 from typing import Any
 
-from posjax.experiment.data.tfds import examples, library, open_builder
+from posjax.experiment.data.corpus import decoded
+from posjax.experiment.data.tfds import library, open_builder, read_split
 
 Example = tuple[str, str, str]
 
@@ -30,15 +31,10 @@ def read(name: str) -> tuple[list[Example], list[Example]]:
   dataset, _, chosen = name.partition('#')
   builder = open_builder(dataset)
   text, label = _features(builder, dataset, chosen.split('+') if chosen else [])
-  parts = [('train',), ('validation',)] if 'validation' in builder.info.splits else [('train',)]
   names = builder.info.features[label].names
-  found = []
-  for splits in parts:
-    source = examples(builder, dataset, splits)
-    where = f'tfds:{dataset}, split {splits[0]}, example'
-    found.append(
-      [_example(source[i], text, label, names, f'{where} {i}') for i in range(len(source))]
-    )
+  read_one = lambda example, where: _example(example, text, label, names, where)
+  parts = ['train', *(['validation'] if 'validation' in builder.info.splits else [])]
+  found = [read_split(builder, dataset, split, read_one) for split in parts]
   return found[0], found[1] if len(found) > 1 else []
 
 
@@ -71,11 +67,4 @@ def _example(example: Any, text: str, label: str, names: list[str], where: str) 
   number, words = int(example[label]), example[text]
   if not 0 <= number < len(names):
     raise ValueError(f'{where} should have a label in [0, {len(names)}), but has {number}.')
-  if isinstance(words, str):
-    return names[number], words, where
-  try:
-    return names[number], bytes(words).decode(), where
-  except UnicodeDecodeError as error:
-    raise ValueError(
-      f'{where} should be UTF-8, but {error.reason} at byte {error.start}.'
-    ) from None
+  return names[number], decoded(words, where), where

@@ -6,8 +6,8 @@ cut documents into training rows, evaluation windows and streams.
 
 from typing import NamedTuple
 
+from posjax.experiment.data.corpus import fingerprint
 from posjax.experiment.data.expression import parse
-from posjax.experiment.data.fingerprint import fingerprint
 from posjax.experiment.tasks.language_modelling import files, python_docs, tfds
 
 FORMS = ('python_docs', 'file:PATH', 'tfds:NAME', 'text8:PATH', 'enwik8:PATH')

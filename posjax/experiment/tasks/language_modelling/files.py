@@ -2,8 +2,8 @@
 
 from pathlib import Path
 
+from posjax.experiment.data.corpus import HELD_OUT, TRAIN
 from posjax.experiment.data.expression import path_of
-from posjax.experiment.data.splits import HELD_OUT, TRAIN
 
 Documents = tuple[bytes, ...]
 

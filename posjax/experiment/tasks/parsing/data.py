@@ -1,8 +1,8 @@
 """Sentences with a constituency tree each: `file:PATH` or `synthetic:brackets`.
 
-Here belongs what only trees need. `tree` reads and writes brackets, `spans` turns trees into spans
-and charts, `files` and `generated` read the two forms; `vocabulary` and `batches` make numbers of
-them, `coded_facts` says what became of them, and `baseline` has the trees that need no model.
+`tree` reads and writes brackets, `spans` turns trees into spans and charts, `files` and `generated`
+read the two forms; `vocabulary` and `batches` make numbers of them, `facts` says what was read, and
+`baseline` has the trees that need no model.
 """
 
 import json
@@ -10,12 +10,11 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from posjax.experiment.data import corpus
 from posjax.experiment.data.expression import parse
-from posjax.experiment.data.fingerprint import fingerprint
-from posjax.experiment.data.splits import CUT, fold_of
 from posjax.experiment.tasks.parsing import files, generated
 from posjax.experiment.tasks.parsing.files import Placed
-from posjax.experiment.tasks.parsing.spans import JOIN, TOP, Sentence, sentence
+from posjax.experiment.tasks.parsing.spans import Sentence, sentence
 from posjax.experiment.tasks.parsing.tree import stripped
 
 FORMS = ('file:PATH', 'synthetic:brackets')
@@ -52,11 +51,11 @@ def read(
   """Reads the trees that one line names, whole, into memory.
 
   Where nothing is held out, one training sentence in ten is, chosen by a hash of its words
-  (`splits.fold_of`), so that equal sentences stay on one side.
+  (`corpus.fold_of`), so that equal sentences stay on one side.
 
   Args:
     expression: `file:PATH`, a file of trees in brackets, or a folder with a training file and
-      perhaps a held-out one, see `trees.files`; or `synthetic:brackets`, see `trees.generated`.
+      perhaps a held-out one, see `files`; or `synthetic:brackets`, see `generated`.
     held_out: a file of held-out trees; None for those that the expression names.
     traces: whether empty nodes are taken off, as `tree.stripped` says.
     functions: whether function tags and indices are taken off labels.
@@ -87,13 +86,9 @@ def read(
   )
   cut = 'as given'
   if not judged:
-    chosen = [fold_of(' '.join(one.words), CUT) == 0 for one in train]
-    judged = [one for one, out in zip(train, chosen, strict=True) if out]
-    train = [one for one, out in zip(train, chosen, strict=True) if not out]
-    cut = f'one in {CUT} of the training sentences, by a hash of the words'
-  for what, part in (('learn from', train), ('be judged on', judged)):
-    if not part:
-      raise ValueError(f'{expression} leaves no tree to {what}.')
+    train, judged = corpus.divide(train, lambda one: ' '.join(one.words))
+    cut = f'one in {corpus.CUT} of the training sentences, by a hash of the words'
+  corpus.check_parts(expression, 'tree', train, judged)
   seen, there = _labels(train), _labels(judged)
   off = {'traces': traces, 'function tags and indices': functions}
   return Trees(
@@ -104,28 +99,8 @@ def read(
     {label: count for label, count in there.items() if label not in seen},
     cut,
     ' and '.join(name for name, taken in off.items() if taken) or 'nothing',
-    fingerprint(*(map(_line, part) for part in (train, judged))),
+    corpus.fingerprint(*(map(_line, part) for part in (train, judged))),
   )
-
-
-def facts(trees: Trees) -> dict[str, str]:
-  """Facts of a run, by name: what was read, and what became of it, in words."""
-  parts = {'in training': trees.train, 'held out': trees.held_out}
-  told = lambda count: ', '.join(f'{count(part):,} {name}' for name, part in parts.items())
-  chains = sum(JOIN in label for label in trees.labels)
-  lost = ', '.join(trees.unseen) or 'none'
-  return {
-    'data': trees.name,
-    'sentences': f'{told(len)} ({trees.cut})',
-    'words': told(lambda part: sum(len(one.words) for one in part)),
-    'constituents': f'{told(_constituents)}, a chain counted as one',
-    'labels': f'{len(trees.labels):,} in training, {chains:,} of them chains of constituents',
-    'unseen labels': f'{sum(trees.unseen.values()):,} held-out constituents have labels that '
-    f'training has not, and can only be missed: {lost}',
-    'outermost bracket': f'{told(_without_one)} hold no single constituent, which {TOP} replaces',
-    'taken off': trees.stripped,
-    'sha256': trees.sha256,
-  }
 
 
 def _sentence(found: Placed, *, traces: bool, functions: bool) -> Sentence:
@@ -140,14 +115,6 @@ def _labels(sentences: Sequence[Sentence]) -> dict[str, int]:
   """How often each label occurs, the most frequent first."""
   counts = Counter(span.label for one in sentences for span in one.spans)
   return dict(sorted(counts.items(), key=lambda item: (-item[1], item[0])))
-
-
-def _constituents(sentences: Sequence[Sentence]) -> int:
-  return sum(len(one.spans) for one in sentences)
-
-
-def _without_one(sentences: Sequence[Sentence]) -> int:
-  return sum(one.spans[0].label == TOP for one in sentences)
 
 
 def _line(one: Sentence) -> bytes:

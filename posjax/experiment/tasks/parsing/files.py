@@ -1,11 +1,7 @@
 """Trees from files of brackets: `file:PATH`."""
 
-from pathlib import Path
-
+from posjax.experiment.data import corpus
 from posjax.experiment.data.expression import path_of
-from posjax.experiment.data.folder import check_held_out
-from posjax.experiment.data.lines import lines
-from posjax.experiment.data.splits import HELD_OUT, TRAIN, file_named
 from posjax.experiment.tasks.parsing import tree
 from posjax.experiment.tasks.parsing.tree import Tree
 
@@ -28,24 +24,12 @@ def read(place: str, held_out: str | None) -> tuple[list[Placed], list[Placed]]:
       a name; or the held-out file is the training one, or holds no tree.
     FileNotFoundError: there is no such file.
   """
-  path = path_of(place)
-  train, judged = (path, None) if path.is_file() else _in_folder(path)
+  train, judged = corpus.paths(place, 'train.trees')
   if held_out is not None:
     judged = path_of(held_out)
     if not judged.is_file():
       raise FileNotFoundError(f'held_out should be a file of trees, but none is at {judged}.')
     if judged.resolve() == train.resolve():
       raise ValueError(f'held_out should be another file than {train}, which is learned from.')
-  every = lambda path: tree.read(lines(path, path.read_bytes()))
-  return every(train), [] if judged is None else check_held_out(judged, every(judged))
-
-
-def _in_folder(path: Path) -> tuple[Path, Path | None]:
-  """The training file and the held-out file of a folder."""
-  if not path.is_dir():
-    raise FileNotFoundError(f'file:PATH expects a file or a folder, but nothing is at {path}.')
-  train = file_named(path, TRAIN)
-  if train is None:
-    names = ', '.join(sorted(each.name for each in path.iterdir())) or 'nothing'
-    raise FileNotFoundError(f'The folder {path} should hold a train.trees, but holds {names}.')
-  return train, file_named(path, HELD_OUT)
+  every = lambda path: tree.read(corpus.lines(path))
+  return every(train), [] if judged is None else corpus.check_held_out(judged, every(judged))

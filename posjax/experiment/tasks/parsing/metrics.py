@@ -28,72 +28,62 @@ from posjax.experiment.tasks.parsing.tree import EMPTY, without_functions
 
 DELETED = frozenset({TOP, EMPTY, ',', ':', '``', "''", '.'})  # labels and tags
 EQUAL = {'PRT': 'ADVP'}
-# The spans that a model says to a batch, those of each sentence with its number; chains are spans
-# with '::' in their labels, and padding has none.
-Say = Callable[[Arrays, Batch], list[tuple[int, Sequence[Span]]]]
-SayTags = Callable[[Arrays, Batch], list[tuple[int, Sequence[str]]]]
-_TREE, _TAGS = 'tree', 'sentence of tags'
+_TREE = 'tree'
+# The spans that a model predicts in a batch, those of each sentence with its number; chains are
+# spans with '::' in their labels, and padding has none.
+Predicted = Callable[[Arrays, Batch], list[tuple[int, Sequence[Span]]]]
+PredictedTags = Callable[[Arrays, Batch], list[tuple[int, Sequence[str]]]]
 
 
-def f1(say: Say, references: Sequence[Sentence]) -> Metric:
-  """The harmonic mean of precision and recall: twice what is right, by what is said and there is.
+def scores(predicted: Predicted, references: Sequence[Sentence]) -> dict[str, Metric]:
+  """F1, precision and recall of brackets.
 
   Args:
-    say: the spans of a batch, those of each sentence with the number of its reference.
+    predicted: the spans of a batch, those of each sentence with the number of its reference.
     references: the correct trees.
   """
-  return f_scores.f1(_counted(say, references), len(references), 'labelled F1', _TREE)
+  units = 'labelled F1', '% of predicted brackets right', '% of brackets found'
+  counted = _counted(predicted, references)
+  return f_scores.scores(counted, len(references), _TREE, units)
 
 
-def precision(say: Say, references: Sequence[Sentence]) -> Metric:
-  """The share of the brackets said that are right; arguments as of `f1`."""
-  unit = '% of brackets said right'
-  return f_scores.precision(_counted(say, references), len(references), unit, _TREE)
-
-
-def recall(say: Say, references: Sequence[Sentence]) -> Metric:
-  """The share of the correct brackets that were said; arguments as of `f1`."""
-  unit = '% of brackets found'
-  return f_scores.recall(_counted(say, references), len(references), unit, _TREE)
-
-
-def exact(say: Say, references: Sequence[Sentence]) -> Metric:
-  """The share of sentences with all of the correct brackets and no other; arguments as of `f1`.
+def exact(predicted: Predicted, references: Sequence[Sentence]) -> Metric:
+  """The share of sentences with all of the correct brackets and no other; arguments as of `scores`.
 
   Sentences of deleted words alone are left out.
   """
-  counted = _counted(say, references)
+  counted = _counted(predicted, references)
 
   def judged(arrays: Arrays, batch: Batch) -> list[tuple[int, bool | None]]:
     return [
-      (row, right == said == there if set(references[row].tags) - DELETED else None)
-      for row, (right, said, there) in counted(arrays, batch)
+      (row, right == guessed == there if set(references[row].tags) - DELETED else None)
+      for row, (right, guessed, there) in counted(arrays, batch)
     ]
 
   score = lambda each: ratio(each.count(True), len(each) - each.count(None))
   return f_scores.scored(judged, score, len(references), '% of trees right', _TREE)
 
 
-def right_tags(say: SayTags, references: Sequence[Sentence]) -> Metric:
+def right_tags(predicted: PredictedTags, references: Sequence[Sentence]) -> Metric:
   """The share of words with the right tag, of those that EVALB does not delete.
 
   Args:
-    say: the tags of a batch, those of each sentence with the number of its reference.
+    predicted: the tags of a batch, those of each sentence with the number of its reference.
     references: the correct trees.
   """
 
   def counted(arrays: Arrays, batch: Batch) -> list[tuple[int, tuple[int, int]]]:
-    return [(row, count_tags(tags, references[row])) for row, tags in say(arrays, batch)]
+    return [(row, count_tags(tags, references[row])) for row, tags in predicted(arrays, batch)]
 
   score = lambda each: ratio(sum(right for right, _ in each), sum(words for _, words in each))
-  return f_scores.scored(counted, score, len(references), '% of tags right', _TAGS)
+  return f_scores.scored(counted, score, len(references), '% of tags right', 'sentence of tags')
 
 
-def count(said: Iterable[Span], reference: Sentence) -> Counts:
-  """How many brackets of a sentence are right, were said, and there are.
+def count(predicted: Iterable[Span], reference: Sentence) -> Counts:
+  """How many brackets of a sentence are right, were predicted, and there are.
 
   Args:
-    said: spans, in words of the sentence.
+    predicted: spans, in words of the sentence.
     reference: its correct tree.
 
   Raises:
@@ -104,19 +94,21 @@ def count(said: Iterable[Span], reference: Sentence) -> Counts:
     >>> count([Span(0, 1, 'S'), Span(0, 2, 'FRAG')], reference)
     (1, 2, 2)
   """
-  found, expected = (brackets(spans, reference.tags) for spans in (said, reference.spans))
+  found, expected = (brackets(spans, reference.tags) for spans in (predicted, reference.spans))
   return (found & expected).total(), found.total(), expected.total()
 
 
-def count_tags(said: Sequence[str], reference: Sentence) -> tuple[int, int]:
+def count_tags(predicted: Sequence[str], reference: Sentence) -> tuple[int, int]:
   """How many tags of a sentence are right, and how many there are, without deleted words.
 
   Raises:
     ValueError: there are not as many tags as words.
   """
-  check_tags(reference.words, said, reference.where)
+  check_tags(reference.words, predicted, reference.where)
   judged = [
-    tag == right for tag, right in zip(said, reference.tags, strict=True) if right not in DELETED
+    tag == right
+    for tag, right in zip(predicted, reference.tags, strict=True)
+    if right not in DELETED
   ]
   return sum(judged), len(judged)
 
@@ -147,8 +139,8 @@ def brackets(spans: Iterable[Span], tags: Sequence[str]) -> Counter[Span]:
   return found
 
 
-def _counted(say: Say, references: Sequence[Sentence]) -> f_scores.Counted:
+def _counted(predicted: Predicted, references: Sequence[Sentence]) -> f_scores.Counted:
   def counted(arrays: Arrays, batch: Batch) -> list[tuple[int, Counts]]:
-    return [(row, count(spans, references[row])) for row, spans in say(arrays, batch)]
+    return [(row, count(spans, references[row])) for row, spans in predicted(arrays, batch)]
 
   return counted

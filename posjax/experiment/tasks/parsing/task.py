@@ -18,10 +18,11 @@ from flax import nnx
 from jaxtyping import Array
 
 from posjax.experiment import metrics
-from posjax.experiment.data.buckets import check_widths, width_of
+from posjax.experiment.data.buckets import check_widths
 from posjax.experiment.data.sentences import examples
 from posjax.experiment.data.spelling import Spelling
-from posjax.experiment.task import Answer, Arrays, Ask, Batch, Evaluation, Example, Task, Unit
+from posjax.experiment.task import Answer, Ask, Evaluation, Example, Task, Unit
+from posjax.experiment.tasks import supervised
 from posjax.experiment.tasks.parsing import chart
 from posjax.experiment.tasks.parsing import data as trees
 from posjax.experiment.tasks.parsing import drawing as tree_drawing
@@ -32,13 +33,13 @@ from posjax.experiment.tasks.parsing.batches import batch as make_batch
 from posjax.experiment.tasks.parsing.drawing import strength
 from posjax.experiment.tasks.parsing.facts import facts
 from posjax.experiment.tasks.parsing.model import Parser, Sizes, parser_keys
-from posjax.experiment.tasks.parsing.spans import Sentence, Span, spans_of
+from posjax.experiment.tasks.parsing.spans import Sentence, spans_of
 from posjax.experiment.tasks.parsing.spans import tree as tree_of
 from posjax.experiment.tasks.parsing.split import split
 from posjax.experiment.tasks.parsing.tree import write
 from posjax.experiment.tasks.parsing.vocabulary import Vocabulary, learn
 from posjax.keys import Count, Section, Seed
-from posjax.models.sentences import Sentences, sentences_of
+from posjax.models.sentences import Sentences
 from posjax.scheme import PRNGKey, Scheme
 
 EXAMPLES = 2  # held-out sentences that a run parses at its end
@@ -112,21 +113,21 @@ def task(
   sizes = {'widths': widths, 'batch_size': batch_size}
   measure, unit = LOSSES[loss]
   make = lambda rngs, **changes: Parser(_sizes(spelled), scheme, rngs=rngs, **{**model, **changes})
-  judge = functools.partial(
-    _evaluation, spelled.labels, sizes, functools.partial(predict, measure), unit
+  structure = supervised.Structure(
+    'labels',
+    lambda model, scores, batch, lengths: measure(scores, batch['gold'], lengths),
+    lambda model, scores, lengths: chart.best(scores, lengths)[0],
   )
+  judge = functools.partial(_evaluation, spelled.labels, sizes, structure, unit)
   silent = _silent(int(model['num_layers'])) if silence else {}
   return Task(
     facts={
-      **trees.facts(read),
-      **facts(read, spelled, train, judged, widths),
+      **facts(read, spelled, train, judged, widths[-1]),
       'baseline': _baseline(read),
     },
     model=make,
-    train_batches=lambda index, count: examples(train, make_batch).batches(
-      seed=seed, shard_index=index, shard_count=count, **sizes
-    ),
-    loss=functools.partial(mean_loss, measure),
+    train_batches=supervised.train_batches(examples(train, make_batch), seed, sizes),
+    loss=structure.mean_loss,
     unit=Unit(unit),
     evaluations=_evaluations(judge, make, read, train, judged, silent),
     ask=_ask(read, spelled, widths, tags),
@@ -151,13 +152,15 @@ def _evaluations(
     judged: the held-out ones.
     silent: by the name of an evaluation, the changed keys of its model.
   """
-  again = np.random.default_rng(0).permutation(len(train))[: len(judged)]
+  again = supervised.as_many(train, judged)
   rows, right = [train[i] for i in again], [read.train[i] for i in again]
   return (
-    judge('held out', judged, read.held_out, during=True),
-    judge('training sentences', rows, right, role='training rows'),
+    judge('held out', judged, read.held_out)._replace(during=True),
+    judge('training sentences', rows, right)._replace(role='training rows'),
     *(
-      judge(name, judged, read.held_out, role='other', model=functools.partial(make, **changes))
+      judge(name, judged, read.held_out)._replace(
+        role='other', model=functools.partial(make, **changes)
+      )
       for name, changes in silent.items()
     ),
   )
@@ -205,9 +208,11 @@ def _silent(layers: int) -> dict[str, dict[str, tuple[int, ...]]]:
 
 def _baseline(read: trees.Trees) -> str:
   """F1 of trees that branch to the right."""
-  said = right_branching(read.train, [len(one.words) for one in read.held_out])
+  predicted = right_branching(read.train, [len(one.words) for one in read.held_out])
   right, guessed, there = np.sum(
-    [bracket_metrics.count(spans, one) for spans, one in zip(said, read.held_out, strict=True)],
+    [
+      bracket_metrics.count(spans, one) for spans, one in zip(predicted, read.held_out, strict=True)
+    ],
     axis=0,
   ).tolist()
   share = 2 * right / (guessed + there) if guessed + there else 0.0
@@ -215,84 +220,32 @@ def _baseline(read: trees.Trees) -> str:
 
 
 def _sizes(spelled: Vocabulary) -> Sizes:
-  count = lambda known: 0 if known is None else len(known.names)
+  size = supervised.size_of
   return Sizes(
-    len(spelled.words.names), len(spelled.labels), count(spelled.characters), count(spelled.tags)
+    size(spelled.words), len(spelled.labels), size(spelled.characters), size(spelled.tags)
   )
-
-
-def mean_loss(
-  measure: Any,
-  model: Any,
-  batch: Batch,
-  state: Any,
-  ids_key: PRNGKey | None,
-  train_key: PRNGKey | None,
-) -> tuple[Array, Any]:
-  """The loss of a sentence's tree, the mean over the batch, as `Task.loss`.
-
-  Args:
-    measure: `chart.hinge` or `chart.nll`.
-    model: a `Parser`.
-    batch: as of `data.trees.batches`.
-    state: passed through.
-    ids_key: random key of place 0.
-    train_key: random key of dropout.
-  """
-  read = sentences_of(batch)
-  scores = model(read, ids_key=ids_key, train_key=train_key).astype(jnp.float32)
-  return measure(scores, batch['gold'], read.lengths).mean(), state
-
-
-def predict(
-  measure: Any, model: Any, batch: Batch, state: Any, key: PRNGKey
-) -> tuple[dict[str, Array], Any]:
-  """The best tree of each sentence, and the loss of the right one."""
-  read = sentences_of(batch)
-  scores = model(read, ids_key=key).astype(jnp.float32)
-  labels, _ = chart.best(scores, read.lengths)
-  loss = measure(scores, batch['gold'], read.lengths)
-  there = batch['row'] >= 0
-  return {
-    'labels': labels,
-    'loss': jnp.where(there, loss, 0)[:, None],
-    'weights': there[:, None].astype(jnp.float32),
-  }, state
 
 
 def _evaluation(
   labels: Sequence[str],
   sizes: Mapping[str, Any],
-  predicted: Any,
+  structure: supervised.Structure,
   unit: str,
   name: str,
   coded: Sequence[Coded],
   references: Sequence[Sentence],
-  **changes: Any,
 ) -> Evaluation:
   """How sentences are judged: F1 of constituents first."""
-
-  def say(arrays: Arrays, batch: Batch) -> list[tuple[int, Sequence[Span]]]:
-    return [
-      (row, spans_of(said, labels))
-      for row, said in zip(batch['row'].tolist(), arrays['labels'], strict=True)
-      if row >= 0
-    ]
-
+  predicted = supervised.by_sentence(
+    lambda arrays, _: (spans_of(row, labels) for row in arrays['labels'])
+  )
   measured = {
-    'f1': bracket_metrics.f1(say, references),
-    'precision': bracket_metrics.precision(say, references),
-    'recall': bracket_metrics.recall(say, references),
-    'exact': bracket_metrics.exact(say, references),
+    **bracket_metrics.scores(predicted, references),
+    'exact': bracket_metrics.exact(predicted, references),
     'loss': metrics.mean_loss(unit),
   }
-  batches = lambda: examples(coded, make_batch).in_order(**sizes)
-  judged = Evaluation(name, batches, predicted, measured, _words)
-  return judged._replace(**changes)
-
-
-def _words(arrays, batch) -> int:
-  return int((batch['segments'] != 0).sum())
+  rows = examples(coded, make_batch)
+  return supervised.sentence_evaluation(name, rows, sizes, structure.predict, measured)
 
 
 class Asked(NamedTuple):
@@ -318,16 +271,13 @@ class Asked(NamedTuple):
           f"dog/NN', but one is {bad[0] or bad[2]!r}."
         )
       words, tags = [word for word, _, _ in pairs], [tag for _, _, tag in pairs]
-    if not words:
-      raise ValueError(f'A sentence should have a word or more, but has none: {text[:40]!r}.')
+    supervised.ask_for_words(text, words)
     return Sentence(tuple(words), tuple(tags), ())
 
   def encode(self, texts: Sequence[Sentence]) -> Sentences:
     """A batch of sentences, in rows as wide as the longest of them needs."""
     coded = [self.vocabulary.encode(one.words, one.tags) for one in texts]
-    width = width_of(max(len(one.words) for one in coded), self.widths)
-    made = make_batch(coded, width).items()
-    return sentences_of({name: jnp.asarray(each) for name, each in made})
+    return supervised.encoded(coded, self.widths, make_batch)
 
 
 def answer(asked: Asked, model: Any, texts: Sequence[str], key: PRNGKey) -> list[Answer]:
@@ -347,8 +297,8 @@ def answer(asked: Asked, model: Any, texts: Sequence[str], key: PRNGKey) -> list
   graph, state = nnx.split(model)
   labels, values, margins = map(np.asarray, _parsed(graph, state, asked.encode(read), key))
   return [
-    _answer(one._replace(spans=spans_of(said, asked.vocabulary.labels)), value, won)
-    for one, said, value, won in zip(read, labels, values.tolist(), margins, strict=True)
+    _answer(one._replace(spans=spans_of(best, asked.vocabulary.labels)), value, won)
+    for one, best, value, won in zip(read, labels, values.tolist(), margins, strict=True)
   ]
 
 

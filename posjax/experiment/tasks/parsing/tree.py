@@ -48,7 +48,7 @@ def read(lines: Iterable[tuple[str, str]]) -> list[tuple[Tree, str]]:
   indented. The outermost bracket may be without a label, as in `( (S ...))`.
 
   Args:
-    lines: places and lines, as of `data.lines.lines`.
+    lines: places and lines, as of `data.corpus.lines`.
 
   Returns:
     The trees, each with the place where it begins.

@@ -1,24 +1,22 @@
 """Pairs of sentences with a label: `file:PATH`, `tfds:NAME` or `synthetic:near`.
 
-Does the premise entail the hypothesis, do two questions ask the same? Here belongs what only such
-pairs need: `files`, `tfds` and `near` read the three forms, and `batches` makes rows of few widths,
-with the character n-grams of each word (`ngrams`).
+Does the premise entail the hypothesis, do two questions ask the same?
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
+from posjax.experiment.data import corpus
 from posjax.experiment.data.expression import parse
-from posjax.experiment.data.fingerprint import fingerprint
-from posjax.experiment.data.splits import CUT, fold_of
-from posjax.experiment.data.words import split
-from posjax.experiment.tasks.sentence_pairs import files, near, tfds
+from posjax.experiment.tasks import supervised
+from posjax.experiment.tasks.sentence_pairs import near, tfds
 
+UNDECIDED = '-'  # the label of a pair of SNLI or MultiNLI about which its annotators disagreed
 FORMS = ('file:PATH', 'tfds:NAME', *(f'synthetic:{name}' for name in near.SIZES))
 
 
 class Pair(NamedTuple):
-  """A pair of sentences, its label, and where it stands, as errors say it."""
+  """A pair of sentences, its label ('' where it has none), and its place, for errors."""
 
   label: str
   premise: str
@@ -50,13 +48,13 @@ def read(expression: str) -> Pairs:
   """Reads the pairs that one line names, whole, into memory.
 
   Where nothing is held out, one pair in ten is, chosen by a hash of the words of its premise
-  (`splits.fold_of`): all pairs with one premise are on one side of the cut.
+  (`corpus.fold_of`): all pairs with one premise are on one side of the cut.
 
   Args:
-    expression: `file:PATH`, a file of `label<TAB>premise<TAB>hypothesis` lines in UTF-8, or a
-      folder as `data.folder.read` takes it, see `pairs.files`; `tfds:NAME`, see `pairs.tfds`; or
+    expression: `file:PATH`, a file of `label<TAB>premise<TAB>hypothesis` lines in UTF-8, where the
+      label '-' is none, or a folder as `corpus.paths` takes it; `tfds:NAME`, see `tfds.read`; or
       `synthetic:near`, `synthetic:near_1k`, `synthetic:near_4k` or `synthetic:near_16k`, see
-      `pairs.near`.
+      `near`.
 
   Raises:
     ValueError: a line is not a label and two sentences; it is no UTF-8; a sentence has no words;
@@ -68,47 +66,44 @@ def read(expression: str) -> Pairs:
     >>> read('synthetic:near_1k').labels
     ('contradiction', 'entailment')
   """
-  kind, argument = parse('sentence pairs', expression, FORMS)
-  reader = {'file': files.read, 'tfds': tfds.read, 'synthetic': near.pairs}[kind]
-  found = [[Pair(*each) for each in part] for part in reader(argument)]
+  found = _both(expression)
   train, held_out = ([pair for pair in part if pair.label] for part in found)
+  for pair in train + held_out:
+    supervised.check_words(pair.where, premise=pair.premise, hypothesis=pair.hypothesis)
   left_out = {
     'training': len(found[0]) - len(train),
     'held-out': len(found[1]) - len(held_out),
   }
   cut = 'as given'
   if not found[1]:
-    cut = f'one in {CUT} of the training pairs, by a hash of the premise'
-    chosen = [fold_of(pair.premise, CUT) == 0 for pair in train]
-    held_out = [pair for pair, out in zip(train, chosen, strict=True) if out]
-    train = [pair for pair, out in zip(train, chosen, strict=True) if not out]
-  labels = _checked(expression, train, held_out)
-  digest = fingerprint(*(map(_line, part) for part in (train, held_out)))
+    cut = f'one in {corpus.CUT} of the training pairs, by a hash of the premise'
+    train, held_out = corpus.divide(train, lambda pair: pair.premise)
+  corpus.check_parts(expression, 'pair', train, held_out)
+  labels = supervised.labels_of(expression, 'pair', train, held_out)
+  digest = corpus.fingerprint(*(map(_line, part) for part in (train, held_out)))
   return Pairs(tuple(train), tuple(held_out), labels, cut, left_out, digest)
 
 
-def _checked(expression: str, train: Sequence[Pair], held_out: Sequence[Pair]) -> tuple[str, ...]:
-  """The labels. Raises ValueError where something is missing, or unknown."""
-  for what, part in (('learn from', train), ('hold out', held_out)):
-    if not part:
-      raise ValueError(f'{expression} leaves no pair to {what}.')
-    for pair in part:
-      for side, sentence in (('premise', pair.premise), ('hypothesis', pair.hypothesis)):
-        if not split(sentence):
-          raise ValueError(f'{pair.where} should have a {side}, but it has no word.')
-  labels = tuple(sorted({pair.label for pair in train}))
-  if len(labels) < 2:
-    raise ValueError(f'{expression} should have two labels or more, but has only {labels[0]!r}.')
-  for pair in held_out:
-    if pair.label not in labels:
-      raise ValueError(
-        f'{pair.where} has the label {pair.label!r}, which no training pair has: they have '
-        f'{", ".join(labels[:20])}.'
-      )
-  return labels
+def _both(expression: str) -> tuple[list[Pair], list[Pair]]:
+  kind, argument = parse('sentence pairs', expression, FORMS)
+  if kind == 'file':
+    return corpus.read_lines(argument, _pair)
+  train, held_out = tfds.read(argument) if kind == 'tfds' else near.pairs(argument)
+  return [Pair(*each) for each in train], [Pair(*each) for each in held_out]
 
 
-# The length of the premise stands before it, so that no tab can move from one side to the other.
+def _pair(line: str, where: str) -> Pair:
+  label, *sentences = line.split('\t')
+  if not label.strip() or len(sentences) != 2:
+    raise ValueError(
+      f'{where} should be a label, a premise and a hypothesis with tabs between, but is '
+      f'{line[:80]!r}.'
+    )
+  label = '' if label.strip() == UNDECIDED else label.strip()
+  return Pair(label, sentences[0], sentences[1], where)
+
+
+# The length of the premise comes before it, so that no tab can move from one side to the other.
 _line: Callable[[Pair], bytes] = lambda pair: (
   f'{pair.label}\t{len(pair.premise)}\t{pair.premise}\t{pair.hypothesis}'.encode()
 )

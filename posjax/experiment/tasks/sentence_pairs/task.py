@@ -7,7 +7,7 @@ and the loss, nats a pair, of the evaluation 'held out'. Whether a model has lea
 
 import functools
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Annotated, Any, Literal, NamedTuple
 
 import jax
@@ -15,14 +15,12 @@ import jax.numpy as jnp
 import numpy as np
 from flax import nnx
 
-from posjax.experiment import attention_maps, metrics
+from posjax.experiment import attention_maps
 from posjax.experiment.data import vectors as word_vectors
 from posjax.experiment.data import words
 from posjax.experiment.data.buckets import check_widths
-from posjax.experiment.data.fingerprint import fingerprint
-from posjax.experiment.label_answers import ranked
-from posjax.experiment.losses import Losses, cross_entropy
-from posjax.experiment.task import Answer, Ask, Batch, Evaluation, Example, Task, Unit
+from posjax.experiment.task import Answer, Ask, Batch, Example, Task, Unit
+from posjax.experiment.tasks import supervised
 from posjax.experiment.tasks.sentence_pairs import data as pairs
 from posjax.experiment.tasks.sentence_pairs import ngrams as character_ngrams
 from posjax.experiment.tasks.sentence_pairs.batches import NAMES, Coded, examples
@@ -101,7 +99,10 @@ def task(
   make, chosen = ARCHITECTURES[architecture], _options(architecture, model)
   read = pairs.read(data)
   split = [[_split(pair) for pair in part] for part in (read.train, read.held_out)]
-  longer = _longer(read.train + read.held_out, split[0] + split[1], widths[-1], cut)
+  lengths = (max(map(len, one)) for one in split[0] + split[1])
+  everything = read.train + read.held_out
+  what = 'pairs have a sentence'
+  longer = supervised.count_longer(what, lengths, everything, widths[-1], cut)
   shortened = [[_cut(one, widths[-1]) for one in part] for part in split]
   learned = [side for one in split[0] for side in one]
   vocabulary = words.vocabulary(learned, min_count)
@@ -114,16 +115,13 @@ def task(
   train, held_out = coded[: len(read.train)], coded[len(read.train) :]
   table, found, given = word_vectors.initial(vectors, vocabulary.ids, chosen['word_width'], seed)
   sizes = {'widths': widths, 'batch_size': batch_size}
-  again = [train[i] for i in np.random.default_rng(0).permutation(len(train))[: len(held_out)]]
-  judge = lambda name, coded, **changes: evaluation(
-    name, lambda: examples(coded, spelled).in_order(**sizes), **changes
-  )
+  examples_of = lambda coded: examples(coded, spelled)
   return Task(
     facts={
       'data': data,
       **_facts(read, split, coder, coded, longer),
       'vectors': 'drawn' if table is None else f'{found:,} words have one in {vectors}',
-      'sha256': fingerprint([read.sha256.encode(), given], []) if given else read.sha256,
+      'sha256': supervised.hash_with(read.sha256, [given]),
     },
     model=lambda rngs: make(
       len(vocabulary.names),
@@ -134,14 +132,11 @@ def task(
       rngs=rngs,
       **chosen,
     ),
-    train_batches=lambda index, count: examples(train, spelled).batches(
-      seed=seed, shard_index=index, shard_count=count, **sizes
-    ),
-    loss=mean_label_loss,
+    train_batches=supervised.train_batches(examples_of(train), seed, sizes),
+    loss=functools.partial(supervised.mean_label_loss, logits_of),
     unit=Unit('nats per pair'),
-    evaluations=(
-      judge('held out', held_out, during=True),
-      judge('training pairs', again, role='training rows'),
+    evaluations=supervised.label_evaluations(
+      logits_of, 'pair', examples_of, train, held_out, sizes
     ),
     ask=Ask(functools.partial(answer, coder), (_example(shortened[1][0], read.held_out[0]),)),
   )
@@ -158,16 +153,6 @@ def _options(architecture: str, model: Mapping[str, Any]) -> dict[str, Any]:
   chosen = {name: value for name, value in model.items() if name in {*keys.known, *options}}
   check_section('model', chosen, keys)
   return chosen
-
-
-def evaluation(name: str, batches: Callable[[], Iterable[Batch]], **changes) -> Evaluation:
-  """How pairs are judged: the share of right labels, and the loss."""
-  measured = {
-    'accuracy': metrics.answer_accuracy(),
-    'loss': metrics.mean_loss('nats per pair'),
-  }
-  judged = Evaluation(name, batches, predict_label, measured, metrics.count_answers)
-  return judged._replace(**changes)
 
 
 class Coder(NamedTuple):
@@ -201,33 +186,9 @@ def sides(batch: Batch) -> tuple[Sentence, Sentence]:
   return premise, hypothesis
 
 
-def label_losses(
-  model: Any, batch: Batch, ids_key: PRNGKey | None = None, train_key: PRNGKey | None = None
-) -> Losses:
-  """Cross-entropy of each pair's label, in nats, [B, 1].
-
-  Args:
-    model: a `PairModel`.
-    batch: as in `data.pairs.batches.batch`.
-    ids_key: random key of place 0.
-    train_key: random key of dropout; None evaluates.
-  """
-  logits = model(*sides(batch), ids_key=ids_key, train_key=train_key)
-  return cross_entropy(logits[:, None], batch['labels'], batch['weights'])
-
-
-def mean_label_loss(
-  model: Any, batch: Batch, state: Any, ids_key: PRNGKey | None, train_key: PRNGKey | None
-) -> tuple[jax.Array, Any]:
-  """The mean of `label_losses`, as `Task.loss`."""
-  return label_losses(model, batch, ids_key, train_key).mean(), state
-
-
-def predict_label(
-  model: Any, batch: Batch, state: Any, key: PRNGKey
-) -> tuple[dict[str, jax.Array], Any]:
-  """The arrays of `label_losses`, as `Evaluation.predict`."""
-  return label_losses(model, batch, key)._asdict(), state
+def logits_of(model: Any, batch: Batch, ids_key=None, train_key=None) -> jax.Array:
+  """The logits of the labels, [B, labels]; arguments as of `supervised.label_losses`."""
+  return model(*sides(batch), ids_key=ids_key, train_key=train_key)
 
 
 def answer(coder: Coder, model: Any, texts: Sequence[str], key: PRNGKey) -> list[Answer]:
@@ -251,7 +212,7 @@ def answer(coder: Coder, model: Any, texts: Sequence[str], key: PRNGKey) -> list
   graph, state = nnx.split(model)
   probabilities, weights = jax.tree.map(np.asarray, _read(graph, state, *inputs, key))
   return [
-    _told(coder.labels, row, one, {name: each[:, at] for name, each in weights.items()})
+    _answer(coder.labels, row, one, {name: each[:, at] for name, each in weights.items()})
     for at, (row, one) in enumerate(zip(probabilities.tolist(), split, strict=True))
   ]
 
@@ -281,7 +242,7 @@ def _asked(text: str, most: int) -> Split:
   return one, other
 
 
-def _told(
+def _answer(
   labels: Sequence[str],
   probabilities: Sequence[float],
   split: Split,
@@ -295,7 +256,7 @@ def _told(
     attention_maps.draw(figure, own, readers, words_read)
 
   pictures = {f'{name} reads': functools.partial(align, name) for name in weights}
-  return ranked(labels, probabilities, pictures)
+  return supervised.ranked(labels, probabilities, pictures)
 
 
 def _example(split: Split, pair: Pair) -> Example:
@@ -310,31 +271,14 @@ def _cut(split: Split, most: int) -> Split:
   return split[0][:most], split[1][:most]
 
 
-def _longer(examples: Sequence[Pair], split: Sequence[Split], longest: int, cut: bool) -> int:
-  """How many pairs have a sentence that is longer than the widest row.
-
-  Raises:
-    ValueError: if there are any, and they must not be cut.
-  """
-  longer = [
-    (max(map(len, one)), pair.where)
-    for one, pair in zip(split, examples, strict=True)
-    if max(map(len, one)) > longest
-  ]
-  if longer and not cut:
-    count, where = max(longer)
-    raise ValueError(
-      f'{len(longer)} pairs have a sentence longer than {longest} words, the last of task.widths '
-      f'({where} has {count}): give a wider one, or set task.cut.'
-    )
-  return len(longer)
-
-
 def _facts(
   read: Pairs, split: Sequence[Sequence[Split]], coder: Coder, coded: Sequence[Coded], longer: int
 ) -> dict[str, str]:
   """Facts of a run, by name, but for its data's name and hash."""
   train, held_out = coded[: len(read.train)], coded[len(read.train) :]
+  unknown = lambda pairs: supervised.unknown(side for pair in pairs for side in pair.words)
+  both = [[tuple(map(tuple, one)) for one in part] for part in split]
+  premises = [[one[0] for one in part] for part in both]
   label, most = Counter(pair.label for pair in read.held_out).most_common(1)[0]
   every = [word for part in split for one in part for side in one for word in side]
   shown = {
@@ -345,9 +289,9 @@ def _facts(
     'labels': ', '.join(read.labels),
     'most frequent label': f'{label}, {most / len(held_out):.1%} of the held-out pairs',
     'words': f'{len(coder.vocabulary.names) - 2:,} that occur often enough',
-    'unknown words': f'{_unknown(train):.1%} in training pairs, {_unknown(held_out):.1%} held out',
-    'seen before': f'{_seen(split):,} held-out pairs equal a training pair, and '
-    f'{_seen(split, sides=1):,} have the premise of one',
+    'unknown words': f'{unknown(train):.1%} in training pairs, {unknown(held_out):.1%} held out',
+    'seen before': f'{supervised.seen(*both):,} held-out pairs equal a training pair, and '
+    f'{supervised.seen(*premises):,} have the premise of one',
     'longest sentence': f'{max(len(side) for part in split for one in part for side in one)} words'
     + (f'; {longer} pairs cut to {coder.widths[-1]}' if longer else ''),
   }
@@ -358,14 +302,3 @@ def _facts(
       'first are read'
     )
   return shown
-
-
-def _unknown(coded: Sequence[Coded]) -> float:
-  return float(np.mean(np.concatenate([side for pair in coded for side in pair.words]) == 1))
-
-
-def _seen(split: Sequence[Sequence[Split]], sides: int = 2) -> int:
-  """How many held-out pairs have both sentences, or the premise, of a training pair."""
-  train, held_out = ([tuple(map(tuple, one[:sides])) for one in part] for part in split)
-  known = set(train)
-  return sum(one in known for one in held_out)

@@ -2,7 +2,8 @@
 
 from typing import Any
 
-from posjax.experiment.data.tfds import examples, library, open_builder
+from posjax.experiment.data.corpus import decoded
+from posjax.experiment.data.tfds import library, open_builder, read_split
 
 Example = tuple[str, str, str, str]
 
@@ -37,13 +38,8 @@ def read(name: str) -> tuple[list[Example], list[Example]]:
   label = _label(builder, dataset)
   names = builder.info.features[label].names
   splits = ['train', *[split for split in _HELD_OUT if split in builder.info.splits][:1]]
-  found = []
-  for split in splits:
-    source = examples(builder, dataset, (split,))
-    where = f'tfds:{dataset}, split {split}, example'
-    found.append(
-      [_example(source[i], sides, label, names, f'{where} {i}') for i in range(len(source))]
-    )
+  read_one = lambda example, where: _example(example, sides, label, names, where)
+  found = [read_split(builder, dataset, split, read_one) for split in splits]
   return found[0], found[1] if len(found) > 1 else []
 
 
@@ -54,9 +50,9 @@ def _sides(builder: Any, dataset: str, chosen: str) -> tuple[str, str]:
   asked = [tuple(chosen.split('+'))] if chosen else list(SIDES)
   found = [sides for sides in asked if len(set(sides)) == 2 and set(sides) <= set(texts)]
   if not found:
-    told = f'#{chosen}' if chosen else ', or '.join(' and '.join(sides) for sides in SIDES)
+    names = f'#{chosen}' if chosen else ', or '.join(' and '.join(sides) for sides in SIDES)
     raise ValueError(
-      f'tfds:{dataset} should have two texts named {told}, but has {", ".join(texts) or "none"}: '
+      f'tfds:{dataset} should have two texts named {names}, but has {", ".join(texts) or "none"}: '
       f'name two as tfds:{dataset}#FIRST+SECOND.'
     )
   return found[0][0], found[0][1]
@@ -76,16 +72,5 @@ def _example(
   number = int(example[label])
   if not -1 <= number < len(names):
     raise ValueError(f'{where} should have a label in [-1, {len(names)}), but has {number}.')
-  first, second = (_text(example[side], where) for side in sides)
+  first, second = (decoded(example[side], where) for side in sides)
   return names[number] if number >= 0 else '', first, second, where
-
-
-def _text(content: str | bytes, where: str) -> str:
-  if isinstance(content, str):
-    return content
-  try:
-    return bytes(content).decode()
-  except UnicodeDecodeError as error:
-    raise ValueError(
-      f'{where} should be UTF-8, but {error.reason} at byte {error.start}.'
-    ) from None

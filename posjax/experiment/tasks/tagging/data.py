@@ -1,7 +1,7 @@
 """Sentences with a tag for each token: `file:PATH`, `tfds:NAME` or `synthetic:direction`.
 
-Here belongs what only columns of tokens and tags need. `files`, `tfds` and `direction` read the
-three forms; `tags` has the notations of tags and the entities that they mean.
+`files`, `tfds` and `direction` read the three forms; `tags` has the notations of tags and the
+entities that they mean; `facts` says what was read.
 """
 
 import json
@@ -9,9 +9,8 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from posjax.arguments import check_known
+from posjax.experiment.data import corpus
 from posjax.experiment.data.expression import parse
-from posjax.experiment.data.fingerprint import fingerprint
-from posjax.experiment.data.splits import CUT, fold_of
 from posjax.experiment.tasks.tagging import direction, files, tfds
 from posjax.experiment.tasks.tagging.files import Raw
 from posjax.experiment.tasks.tagging.tags import (
@@ -65,12 +64,12 @@ def read(expression: str, *, notation: str | None = None) -> Columns:
   """Reads the sentences that one line names, whole, into memory.
 
   Where nothing is held out, one training sentence in ten is, chosen by a hash of its words
-  (`splits.fold_of`), so that equal sentences stay on one side.
+  (`corpus.fold_of`), so that equal sentences stay on one side.
 
   Args:
     expression: `file:PATH`, a file with a token and its tag in each line, or a folder with a
-      training file and perhaps a held-out one, see `columns.files`; `tfds:NAME`, see
-      `columns.tfds`; or `synthetic:direction`, see `columns.direction`.
+      training file and perhaps a held-out one, see `files`; `tfds:NAME`, see
+      `tfds`; or `synthetic:direction`, see `direction`.
     notation: that of the tags: 'IOB1', 'IOB2', 'BIOES' or 'BMES'. None tells it from all tags, as
       `tags.notation_of` says.
 
@@ -99,11 +98,10 @@ def read(expression: str, *, notation: str | None = None) -> Columns:
   found = _notation(expression, [*train, *held_out], notation)
   cut = 'as given'
   if not held_out:
-    train, held_out = _divided(train)
-    cut = f'one in {CUT} of the training sentences, by a hash of the words'
-  for what, part in (('learn from', train), ('be judged on', held_out)):
-    if not part:
-      raise ValueError(f'{expression} leaves no sentence to {what}.')
+    words_of = lambda raw: ' '.join(token for token, _, _ in raw)
+    train, held_out = corpus.divide(train, words_of)
+    cut = f'one in {corpus.CUT} of the training sentences, by a hash of the words'
+  corpus.check_parts(expression, 'sentence', train, held_out)
   learned, judged = (tuple(map(_sentence, part)) for part in (train, held_out))
   types = {span.type for each in (*learned, *judged) for span in spans(each.tags)}
   if not types:
@@ -111,42 +109,9 @@ def read(expression: str, *, notation: str | None = None) -> Columns:
   repaired = tuple(
     raw[0][-1] for raw in [*train, *held_out] if not is_legal([tag for _, tag, _ in raw], found)
   )
-  digest = fingerprint(*(map(_line, part) for part in (learned, judged)))
+  digest = corpus.fingerprint(*(map(_line, part) for part in (learned, judged)))
   ordered = tuple(sorted(types))
   return Columns(expression, learned, judged, ordered, found, repaired, documents, cut, digest)
-
-
-def facts(columns: Columns) -> dict[str, str]:
-  """Facts of a run, by name: what was read, and what became of it, in words."""
-  parts = {'in training': columns.train, 'held out': columns.held_out}
-  told = lambda count: ', '.join(f'{count(part):,} {name}' for name, part in parts.items())
-  by_type = ', '.join(
-    f'{type} {" and ".join(f"{_count(part, type):,}" for part in parts.values())}'
-    for type in columns.types
-  )
-  first = f', the first at {columns.repaired[0]}' if columns.repaired else ''
-  return {
-    'data': columns.name,
-    'sentences': f'{told(len)} ({columns.cut})',
-    'tokens': told(lambda part: sum(len(each.tokens) for each in part)),
-    'entities': f'{told(_count)} ({by_type})',
-    'notation': f'{columns.notation}, read as BIOES',
-    'repaired': f'{len(columns.repaired):,} sentences with tags that are illegal in '
-    f'{columns.notation} have the entities that conlleval reads{first}',
-    'document marks': f'{columns.documents:,} lines {files.DOCUMENT} were skipped',
-    'sha256': columns.sha256,
-  }
-
-
-def _count(part: Sequence[Sentence], type: str | None = None) -> int:
-  """How many entities these sentences have, of one type or of all."""
-  return sum(type in (None, span.type) for each in part for span in spans(each.tags))
-
-
-def _divided(sentences: Sequence[Raw]) -> tuple[list[Raw], list[Raw]]:
-  chosen = [fold_of(' '.join(token for token, _, _ in raw), CUT) == 0 for raw in sentences]
-  train = [raw for raw, out in zip(sentences, chosen, strict=True) if not out]
-  return train, [raw for raw, out in zip(sentences, chosen, strict=True) if out]
 
 
 def _sentence(raw: Raw) -> Sentence:

@@ -1,59 +1,68 @@
-"""Facts of sentences in numbers, in words: what a model knows of them, and what it does not."""
+"""Facts of a run: what was read, and what the model knows of it, in words."""
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
-from posjax.experiment.data.buckets import longer
-from posjax.experiment.data.sentences import lengths, unknown
+from posjax.experiment.data import sentences
 from posjax.experiment.tasks.tagging.batches import Coded
+from posjax.experiment.tasks.tagging.data import Columns, Sentence
+from posjax.experiment.tasks.tagging.files import DOCUMENT
+from posjax.experiment.tasks.tagging.tags import spans
 from posjax.experiment.tasks.tagging.vocabulary import CHARACTERS, Vocabulary
-
-if TYPE_CHECKING:
-  from posjax.experiment.tasks.tagging.data import Columns, Sentence
 
 
 def facts(
-  columns: 'Columns',
+  columns: Columns,
   vocabulary: Vocabulary,
   train: Sequence[Coded],
   held_out: Sequence[Coded],
-  widths: Sequence[int],
+  limit: int,
 ) -> dict[str, str]:
-  """Facts of a run beside those of `columns.facts`, by name.
+  """Facts of a run by name.
 
   Args:
     columns: what was read.
     vocabulary: learned from its training sentences.
     train: its training sentences, encoded.
     held_out: its held-out sentences, encoded.
-    widths: of rows, rising.
+    limit: the widest row, in words.
   """
-  parts = ((columns.train, train), (columns.held_out, held_out))
-  told = {
-    'what is asked': _cut_at(vocabulary),
-    'words': f'{len(vocabulary.words.ids):,} known; unknown are {unknown(train):.1%} of the tokens '
-    f'in training, {unknown(held_out):.1%} held out',
-    'longest sentence': ', '.join(
-      f'{_longest(part)} {where}'
-      for (part, _), where in zip(parts, ('in training', 'held out'), strict=True)
-    ),
-    'left out': f'{longer(lengths(train), widths[-1]):,} training sentences of more than '
-    f'{widths[-1]} tokens; held-out ones are neither left out nor cut',
+  parts = {'in training': columns.train, 'held out': columns.held_out}
+  each = lambda count: ', '.join(f'{count(part):,} {name}' for name, part in parts.items())
+  by_type = ', '.join(
+    f'{type} {" and ".join(f"{_count(part, type):,}" for part in parts.values())}'
+    for type in columns.types
+  )
+  first = f', the first at {columns.repaired[0]}' if columns.repaired else ''
+  longest = lambda part: sentences.longest([(one.tokens, one.where) for one in part])
+  made = {
+    'data': columns.name,
+    'sentences': f'{each(len)} ({columns.cut})',
+    'tokens': each(lambda part: sum(len(one.tokens) for one in part)),
+    'entities': f'{each(_count)} ({by_type})',
+    'notation': f'{columns.notation}, read as BIOES',
+    'repaired': f'{len(columns.repaired):,} sentences with tags that are illegal in '
+    f'{columns.notation} have the entities that conlleval reads{first}',
+    'document marks': f'{columns.documents:,} lines {DOCUMENT} were skipped',
+    'sha256': columns.sha256,
+    'questions': f'are cut {_cut_at(vocabulary)}',
+    'words': f'{len(vocabulary.words.ids):,} known',
+    'longest sentence': ', '.join(f'{longest(part)} {name}' for name, part in parts.items()),
+    **sentences.facts(train, held_out, limit),
   }
   if vocabulary.characters is not None:
-    sentences = [one.tokens for part, _ in parts for one in part]
-    told['letters'] = vocabulary.spelling.told(vocabulary.characters, sentences, 'tokens')
+    every = [one.tokens for part in parts.values() for one in part]
+    made['letters'] = vocabulary.spelling.described(vocabulary.characters, every, 'tokens')
   if vocabulary.bigrams is not None:
-    told['bigrams'] = f'{len(vocabulary.bigrams.ids):,} known'
-  return told
+    made['bigrams'] = f'{len(vocabulary.bigrams.ids):,} known'
+  return made
+
+
+def _count(part: Sequence[Sentence], type: str | None = None) -> int:
+  """How many entities these sentences have, of one type or of all."""
+  return sum(type in (None, span.type) for one in part for span in spans(one.tags))
 
 
 def _cut_at(vocabulary: Vocabulary) -> str:
   if vocabulary.by_letter:
-    return f'is cut into letters, since {CHARACTERS:.0%} of the training tokens or more have one'
-  return 'is cut at its spaces'
-
-
-def _longest(sentences: 'Sequence[Sentence]') -> str:
-  longest = max(sentences, key=lambda each: len(each.tokens))
-  return f'{len(longest.tokens):,} tokens ({longest.where})'
+    return f'into letters, since {CHARACTERS:.0%} of the training tokens or more have one'
+  return 'at their spaces'

@@ -2,10 +2,7 @@
 
 from pathlib import Path
 
-from posjax.experiment.data.expression import path_of
-from posjax.experiment.data.folder import check_held_out
-from posjax.experiment.data.lines import lines
-from posjax.experiment.data.splits import HELD_OUT, TRAIN, file_named
+from posjax.experiment.data import corpus
 from posjax.experiment.tasks.tagging.tags import check_tag
 
 Token = tuple[str, str, str]  # the token, its tag as the file has it, and its place
@@ -34,21 +31,12 @@ def read(place: str) -> tuple[list[Raw], list[Raw], int]:
       has no tokens, a line is no UTF-8, or there is a held-out file without sentences.
     FileNotFoundError: there is no such file.
   """
-  path = path_of(place)
-  if path.is_file():
-    train, skipped = _sentences(path)
+  train_path, held_out_path = corpus.paths(place, 'train.conll')
+  train, skipped = _sentences(train_path)
+  if held_out_path is None:
     return train, [], skipped
-  if not path.is_dir():
-    raise FileNotFoundError(f'file:PATH expects a file or a folder, but nothing is at {path}.')
-  paths = [file_named(path, stems) for stems in (TRAIN, HELD_OUT)]
-  if paths[0] is None:
-    names = ', '.join(sorted(each.name for each in path.iterdir())) or 'nothing'
-    raise FileNotFoundError(f'The folder {path} should hold a train.conll, but holds {names}.')
-  train, skipped = _sentences(paths[0])
-  if paths[1] is None:
-    return train, [], skipped
-  held_out, skipped_too = _sentences(paths[1])
-  return train, check_held_out(paths[1], held_out), skipped + skipped_too
+  held_out, skipped_too = _sentences(held_out_path)
+  return train, corpus.check_held_out(held_out_path, held_out), skipped + skipped_too
 
 
 def _sentences(path: Path) -> tuple[list[Raw], int]:
@@ -57,7 +45,7 @@ def _sentences(path: Path) -> tuple[list[Raw], int]:
   columns, marks = 0, 0
   inside = False  # whether the line before is a token
   blank: list[str] = []  # places of the blank lines since the last token
-  for where, line in lines(path, path.read_bytes()):
+  for where, line in corpus.lines(path):
     if line.startswith(DOCUMENT):
       marks, inside, blank = marks + 1, False, []
     elif not line.strip():

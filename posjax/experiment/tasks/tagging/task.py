@@ -7,23 +7,22 @@ asked of 'training sentences' instead, as many as are held out.
 """
 
 import functools
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from flax import nnx
-from jaxtyping import Array
 from rich.text import Text
 
 from posjax.experiment import attention_maps, metrics
 from posjax.experiment.data import vectors as word_vectors
-from posjax.experiment.data.buckets import check_widths, width_of
-from posjax.experiment.data.fingerprint import fingerprint
+from posjax.experiment.data.buckets import check_widths
 from posjax.experiment.data.sentences import examples
 from posjax.experiment.data.spelling import Spelling
-from posjax.experiment.task import Answer, Arrays, Ask, Batch, Evaluation, Example, Task, Unit
+from posjax.experiment.task import Answer, Ask, Evaluation, Example, Task, Unit
+from posjax.experiment.tasks import supervised
 from posjax.experiment.tasks.tagging import data as columns
 from posjax.experiment.tasks.tagging import metrics as span_metrics
 from posjax.experiment.tasks.tagging.baseline import most_frequent_tags
@@ -34,7 +33,7 @@ from posjax.experiment.tasks.tagging.model import Sizes, Tagger, tagger_keys
 from posjax.experiment.tasks.tagging.tags import spans
 from posjax.experiment.tasks.tagging.vocabulary import Vocabulary, learn
 from posjax.keys import Count, Section, Seed
-from posjax.models.sentences import Sentences, sentences_of
+from posjax.models.sentences import Sentences
 from posjax.scheme import PRNGKey, Scheme
 
 EXAMPLES = 2  # held-out sentences that a run tags at its end
@@ -99,16 +98,14 @@ def task(
   sizes = {'widths': widths, 'batch_size': batch_size}
   return Task(
     facts={
-      **columns.facts(read),
-      **facts(read, spelled, train, held_out, widths),
+      **facts(read, spelled, train, held_out, widths[-1]),
       'baseline': _baseline(read),
-      **_facts_of_vectors(initial.values(), read.sha256),
+      'vectors': '; '.join(each.fact for each in initial.values()),
+      'sha256': supervised.hash_with(read.sha256, [each.given for each in initial.values()]),
     },
     model=lambda rngs: Tagger(_sizes(spelled), spelled.tags, scheme, **tables, rngs=rngs, **model),
-    train_batches=lambda index, count: examples(train, make_batch).batches(
-      seed=seed, shard_index=index, shard_count=count, **sizes
-    ),
-    loss=mean_nll,
+    train_batches=supervised.train_batches(examples(train, make_batch), seed, sizes),
+    loss=TAGS.mean_loss,
     unit=Unit('nats per sentence'),
     evaluations=_evaluations(read, spelled.tags, train, held_out, sizes),
     ask=Ask(
@@ -125,16 +122,16 @@ def _example(spelled: Vocabulary, one: columns.Sentence) -> Example:
 def _baseline(read: columns.Columns) -> str:
   """F1 where each word has its most frequent tag."""
   tokens, right = zip(*((one.tokens, one.tags) for one in read.held_out), strict=True)
-  said = most_frequent_tags(read.train, tokens, read.notation)
-  found, guessed, there = span_metrics.count(said, right)
+  predicted = most_frequent_tags(read.train, tokens, read.notation)
+  found, guessed, there = span_metrics.count(predicted, right)
   return f'F1 {2 * found / (guessed + there):.1%} held out by the most frequent tag of each token'
 
 
 class _Initial(NamedTuple):
-  """Initial vectors, what the run says of them, and the bytes of those of a file."""
+  """Initial vectors, what the run reports of them, and the bytes of those of a file."""
 
   table: np.ndarray | None
-  told: str
+  fact: str
   given: bytes
 
 
@@ -160,46 +157,21 @@ def _vectors(
   made = {}
   for name, what, known, path, width in kinds:
     table, found, given = word_vectors.initial(path, known.ids, model[width], seed)
-    told = f'{what}: drawn' if path is None else f'{found:,} {what} have one in {path}'
-    made[name] = _Initial(table, told, given)
+    fact = f'{what}: drawn' if path is None else f'{found:,} {what} have one in {path}'
+    made[name] = _Initial(table, fact, given)
   return made
-
-
-def _facts_of_vectors(initial: Collection[_Initial], sha256: str) -> dict[str, str]:
-  """The words that a run says of initial vectors; and the hash of the data, theirs included."""
-  given = [each.given for each in initial if each.given]
-  return {
-    'vectors': '; '.join(each.told for each in initial),
-    'sha256': fingerprint([sha256.encode(), *given], []) if given else sha256,
-  }
 
 
 def _sizes(spelled: Vocabulary) -> Sizes:
   rows = (spelled.words, spelled.characters, spelled.bigrams)
-  return Sizes(*(0 if each is None else len(each.names) for each in rows))
+  return Sizes(*map(supervised.size_of, rows))
 
 
-def mean_nll(
-  model: Any, batch: Batch, state: Any, ids_key: PRNGKey | None, train_key: PRNGKey | None
-) -> tuple[Array, Any]:
-  """How unlikely the tags of a sentence are, the mean over the batch, as `Task.loss`."""
-  read = sentences_of(batch)
-  emissions = model(read, ids_key=ids_key, train_key=train_key).astype(jnp.float32)
-  return model.field.nll(emissions, batch['labels'], read.lengths).mean(), state
-
-
-def predict(model: Any, batch: Batch, state: Any, key: PRNGKey) -> tuple[dict[str, Array], Any]:
-  """The likeliest tags of each sentence, and how unlikely the right ones are."""
-  read = sentences_of(batch)
-  emissions = model(read, ids_key=key).astype(jnp.float32)
-  tags, _ = model.field.decode(emissions, read.lengths)
-  loss = model.field.nll(emissions, batch['labels'], read.lengths)
-  there = batch['row'] >= 0
-  return {
-    'tags': tags,
-    'loss': jnp.where(there, loss, 0)[:, None],
-    'weights': there[:, None].astype(jnp.float32),
-  }, state
+TAGS = supervised.Structure(
+  'tags',
+  lambda model, emissions, batch, lengths: model.field.nll(emissions, batch['labels'], lengths),
+  lambda model, emissions, lengths: model.field.decode(emissions, lengths)[0],
+)
 
 
 def _evaluations(
@@ -209,53 +181,31 @@ def _evaluations(
   held_out: Sequence[Coded],
   sizes: Mapping[str, Any],
 ) -> tuple[Evaluation, ...]:
-  """That of the held-out sentences, and that of as many training sentences."""
-  again = np.random.default_rng(0).permutation(len(train))[: len(held_out)]
-  judge = functools.partial(_evaluation, tags, sizes)
-  return (
-    judge('held out', held_out, [one.tags for one in read.held_out], during=True),
-    judge(
-      'training sentences',
-      [train[i] for i in again],
-      [read.train[i].tags for i in again],
-      role='training rows',
-    ),
+  """On held-out sentences, and on as many of the training: F1 of entities first."""
+  predicted = supervised.by_sentence(
+    lambda arrays, _: ([tags[tag] for tag in row if tag >= 0] for row in arrays['tags'].tolist())
   )
 
+  def judge(name: str, coded: Sequence[Coded], references: Sequence[Sequence[str]]) -> Evaluation:
+    measured = {
+      **span_metrics.scores(predicted, references),
+      'accuracy': metrics.share(_right_tags, '% of tags right'),
+      'loss': metrics.mean_loss('nats per sentence'),
+    }
+    rows = examples(coded, make_batch)
+    return supervised.sentence_evaluation(name, rows, sizes, TAGS.predict, measured)
 
-def _evaluation(
-  tags: Sequence[str],
-  sizes: Mapping[str, Any],
-  name: str,
-  coded: Sequence[Coded],
-  references: Sequence[Sequence[str]],
-  **changes: Any,
-) -> Evaluation:
-  """How sentences are judged: F1 of entities first."""
-
-  def say(arrays: Arrays, batch: Batch) -> list[tuple[int, Sequence[str]]]:
-    rows = zip(batch['row'].tolist(), arrays['tags'].tolist(), strict=True)
-    return [(row, [tags[tag] for tag in said if tag >= 0]) for row, said in rows if row >= 0]
-
-  measured = {
-    'f1': span_metrics.f1(say, references),
-    'precision': span_metrics.precision(say, references),
-    'recall': span_metrics.recall(say, references),
-    'accuracy': metrics.share(_right_tags, '% of tags right'),
-    'loss': metrics.mean_loss('nats per sentence'),
-  }
-  batches = lambda: examples(coded, make_batch).in_order(**sizes)
-  judged = Evaluation(name, batches, predict, measured, _words)
-  return judged._replace(**changes)
+  again = supervised.as_many(train, held_out)
+  rows, right = [train[i] for i in again], [read.train[i].tags for i in again]
+  return (
+    judge('held out', held_out, [one.tags for one in read.held_out])._replace(during=True),
+    judge('training sentences', rows, right)._replace(role='training rows'),
+  )
 
 
 def _right_tags(arrays, batch) -> tuple[int, int]:
   words = batch['segments'] != 0
   return int(((arrays['tags'] == batch['labels']) & words).sum()), int(words.sum())
-
-
-def _words(arrays, batch) -> int:
-  return int((batch['segments'] != 0).sum())
 
 
 class Asked(NamedTuple):
@@ -268,9 +218,7 @@ class Asked(NamedTuple):
   def encode(self, texts: Sequence[Sequence[str]]) -> Sentences:
     """A batch of sentences, in rows as wide as the longest of them needs."""
     coded = [self.vocabulary.encode(tokens) for tokens in texts]
-    width = width_of(max(len(one.words) for one in coded), self.widths)
-    made = make_batch(coded, width).items()
-    return sentences_of({name: jnp.asarray(each) for name, each in made})
+    return supervised.encoded(coded, self.widths, make_batch)
 
 
 def answer(asked: Asked, model: Any, texts: Sequence[str], key: PRNGKey) -> list[Answer]:
@@ -287,8 +235,7 @@ def answer(asked: Asked, model: Any, texts: Sequence[str], key: PRNGKey) -> list
   """
   split = [asked.vocabulary.tokens(text) for text in texts]
   for text, tokens in zip(texts, split, strict=True):
-    if not tokens:
-      raise ValueError(f'A sentence should have a word or more, but has none: {text[:40]!r}.')
+    supervised.ask_for_words(text, tokens)
   read = asked.encode(split)
   emissions = model(read, ids_key=key).astype(jnp.float32)
   tags, scores = (np.asarray(each) for each in model.field.decode(emissions, read.lengths))

@@ -2,8 +2,8 @@
 
 from typing import Any
 
-from posjax.experiment.data.splits import HELD_OUT
-from posjax.experiment.data.tfds import examples, library, open_builder
+from posjax.experiment.data.corpus import HELD_OUT, decoded
+from posjax.experiment.data.tfds import library, open_builder, read_split
 from posjax.experiment.tasks.tagging.files import Raw
 from posjax.experiment.tasks.tagging.tags import check_tag
 
@@ -34,16 +34,8 @@ def read(name: str) -> tuple[list[Raw], list[Raw]]:
   tokens, tags = _features(builder, dataset, chosen)
   names = builder.info.features[tags].feature.names
   parts = ['train', *sorted(HELD_OUT & set(builder.info.splits))]
-  found = []
-  for split in parts[:2]:
-    source = examples(builder, dataset, (split,))
-    where = f'tfds:{dataset}, split {split}, example'
-    found.append(
-      [
-        _sentence(example[tokens], example[tags], names, f'{where} {number}')
-        for number, example in ((number, source[number]) for number in range(len(source)))
-      ]
-    )
+  read_one = lambda example, where: _sentence(example[tokens], example[tags], names, where)
+  found = [read_split(builder, dataset, split, read_one) for split in parts[:2]]
   return found[0], found[1] if len(found) > 1 else []
 
 
@@ -82,14 +74,5 @@ def _sentence(tokens: Any, tags: Any, names: list[str], where: str) -> Raw:
     if not 0 <= number < len(names):
       raise ValueError(f'{where} should have tags in [0, {len(names)}), but has {number}.')
     check_tag(names[number], where)
-    found.append((_text(token, where), names[number], where))
+    found.append((decoded(token, where), names[number], where))
   return found
-
-
-def _text(content: str | bytes, where: str) -> str:
-  try:
-    return content if isinstance(content, str) else bytes(content).decode()
-  except UnicodeDecodeError as error:
-    raise ValueError(
-      f'{where} should be UTF-8, but {error.reason} at byte {error.start}.'
-    ) from None

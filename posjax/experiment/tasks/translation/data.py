@@ -1,16 +1,15 @@
 """Sentences with their translations: `file:PATH`, `tfds:NAME` or `synthetic:NAME`.
 
-Here belongs what only parallel text needs. `files`, `tfds` and `generated` read the three forms;
+`files`, `tfds` and `generated` read the three forms;
 `vocabulary` has the tokens of the two sides, joint or apart; `batches` makes rows of few widths;
 and `facts` says in words what was read and what became of it.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
+from posjax.experiment.data import corpus
 from posjax.experiment.data.expression import parse
-from posjax.experiment.data.fingerprint import fingerprint
-from posjax.experiment.data.splits import CUT, fold_of
 from posjax.experiment.tasks.translation import files, generated, tfds
 
 FORMS = ('file:PATH', 'tfds:NAME', *(f'synthetic:{name}' for name in generated.NAMES))
@@ -18,7 +17,7 @@ EMPTY = 'an empty side'
 
 
 class Pair(NamedTuple):
-  """A sentence, its translation, and where it stands, as errors and reports say it."""
+  """A sentence, its translation, and its place, for errors and reports."""
 
   source: str
   target: str
@@ -60,12 +59,12 @@ def read(
 
   A training pair with an empty side, or one of white space, is left out and counted; a held-out
   pair never is. Where nothing is held out, one training pair in ten is, chosen by a hash of the
-  words of its source sentence (`splits.fold_of`), so that equal sources stay on one side.
+  words of its source sentence (`corpus.fold_of`), so that equal sources stay on one side.
 
   Args:
     expression: `file:PATH`, a folder with a file for each language, as `train.de` and `train.en`,
-      see `parallel.files`; `tfds:NAME`, see `parallel.tfds`; or `synthetic:reversed`,
-      `synthetic:reordered` or `synthetic:agreement`, see `parallel.generated`.
+      see `files`; `tfds:NAME`, see `tfds`; or `synthetic:reversed`,
+      `synthetic:reordered` or `synthetic:agreement`, see `generated`.
     source: the language to translate from, as files and data sets name it: 'de'. None where pairs
       are generated, as these are in no language.
     target: the language to translate to, another one.
@@ -101,14 +100,12 @@ def read(
   train = [Pair(*each) for each in everything if each[0].strip() and each[1].strip()]
   left_out = {EMPTY: len(everything) - len(train)}
   if given is None:
-    train, judged = _divided(train)
-    cut = f'one in {CUT} of the training pairs, by a hash of the source'
+    train, judged = corpus.divide(train, lambda pair: pair.source)
+    cut = f'one in {corpus.CUT} of the training pairs, by a hash of the source'
   else:
     judged = [Pair(*each) for each in given]
-  for what, part in (('learn from', train), ('be judged on', judged)):
-    if not part:
-      raise ValueError(f'{expression} leaves no pair to {what}.')
-  digest = fingerprint(*(map(_line, part) for part in (train, judged)))
+  corpus.check_parts(expression, 'pair', train, judged)
+  digest = corpus.fingerprint(*(map(_line, part) for part in (train, judged)))
   return Parallel(expression, source, target, tuple(train), tuple(judged), cut, left_out, digest)
 
 
@@ -129,13 +126,7 @@ def _languages(expression: str, source: str | None, target: str | None) -> tuple
   return source, target
 
 
-def _divided(pairs: Sequence[Pair]) -> tuple[list[Pair], list[Pair]]:
-  chosen = [fold_of(pair.source, CUT) == 0 for pair in pairs]
-  train = [pair for pair, out in zip(pairs, chosen, strict=True) if not out]
-  return train, [pair for pair, out in zip(pairs, chosen, strict=True) if out]
-
-
-# The length of a side stands before it, so that no tab or space can move from one to the other.
+# The length of a side comes before it, so that no tab or space can move from one to the other.
 _line: Callable[[Pair], bytes] = lambda pair: (
   f'{len(pair.source)}\t{pair.source}\t{pair.target}'.encode()
 )

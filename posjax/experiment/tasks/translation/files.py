@@ -5,9 +5,8 @@ Line n of `train.de` and line n of `train.en` are a pair; so are the lines of `v
 
 from pathlib import Path
 
+from posjax.experiment.data.corpus import HELD_OUT, lines
 from posjax.experiment.data.expression import path_of
-from posjax.experiment.data.lines import lines
-from posjax.experiment.data.splits import HELD_OUT
 
 Example = tuple[str, str, str]
 
@@ -75,7 +74,7 @@ def _pairs(folder: Path, stem: str, source: str, target: str) -> list[Example]:
     raise FileNotFoundError(
       f'The folder {folder} should hold {" and ".join(missing)}, but holds {there}.'
     )
-  first, second = ([*lines(path, path.read_bytes())] for path in paths)
+  first, second = ([*lines(path)] for path in paths)
   if len(first) != len(second):
     raise ValueError(
       f'{paths[0]} has {len(first):,} lines and {paths[1]} has {len(second):,}: each line of one '

@@ -2,7 +2,8 @@
 
 from typing import Any
 
-from posjax.experiment.data.tfds import examples, library, open_builder
+from posjax.experiment.data.corpus import decoded
+from posjax.experiment.data.tfds import library, open_builder, read_split
 
 Example = tuple[str, str, str]
 
@@ -43,27 +44,12 @@ def read(
       )
   if held_out == _TRAIN:
     raise ValueError(f'held_out must name another split than {_TRAIN!r}, which is learned from.')
-  train = _pairs(builder, dataset, _TRAIN, source, target)
+
+  def pair(example: Any, where: str) -> Example:
+    return decoded(example[source], where), decoded(example[target], where), where
+
+  train = read_split(builder, dataset, _TRAIN, pair)
   if held_out is None and _HELD_OUT not in builder.info.splits:
     return train, None, ''
   split = held_out or _HELD_OUT
-  return train, _pairs(builder, dataset, split, source, target), f'split {split}'
-
-
-def _pairs(builder: Any, dataset: str, split: str, source: str, target: str) -> list[Example]:
-  found, made = examples(builder, dataset, (split,)), []
-  for number in range(len(found)):
-    where, example = f'tfds:{dataset}, split {split}, example {number}', found[number]
-    made.append((_text(example[source], where), _text(example[target], where), where))
-  return made
-
-
-def _text(content: str | bytes, where: str) -> str:
-  if isinstance(content, str):
-    return content
-  try:
-    return bytes(content).decode()
-  except UnicodeDecodeError as error:
-    raise ValueError(
-      f'{where} should be UTF-8, but {error.reason} at byte {error.start}.'
-    ) from None
+  return train, read_split(builder, dataset, split, pair), f'split {split}'

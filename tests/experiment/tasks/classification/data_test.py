@@ -6,6 +6,7 @@ import hashlib
 import numpy as np
 import pytest
 
+from posjax.experiment.data.corpus import fold_of
 from posjax.experiment.tasks.classification import data as labelled
 from posjax.experiment.tasks.classification import order
 
@@ -57,13 +58,13 @@ def test_folds_partition_the_texts_and_keep_equal_ones_together(tmp_path):
 
 
 def test_folds_are_about_equally_large_and_do_not_depend_on_other_texts():
-  folds = [labelled.fold_of(f'text number {n}', 10) for n in range(5000)]
+  folds = [fold_of(f'text number {n}', 10) for n in range(5000)]
   counts = np.bincount(folds, minlength=10)
   assert abs(counts - 500).max() < 4 * np.sqrt(500 * 0.9)
   # SHA-256 of the words, by hand.
   for text, words in (('It is  GOOD!', 'it is good !'), ('a', 'a')):
     digest = int(hashlib.sha256(words.encode()).hexdigest()[:16], 16)
-    assert labelled.fold_of(text, 7) == digest % 7
+    assert fold_of(text, 7) == digest % 7
 
 
 def test_cross_validation_is_over_train_and_dev_together(tmp_path):
@@ -76,7 +77,7 @@ def test_cross_validation_is_over_train_and_dev_together(tmp_path):
 def test_without_a_dev_file_a_tenth_of_the_training_texts_is_held_out(tmp_path):
   data = labelled.read(write(tmp_path / 'all.tsv', LINES))
   assert {example.text for example in data.held_out} == {
-    f'text number {n}' for n in range(100) if labelled.fold_of(f'text number {n}', 10) == 0
+    f'text number {n}' for n in range(100) if fold_of(f'text number {n}', 10) == 0
   }
   assert data.cut == 'one in 10 of the training texts, by hash'
 

@@ -14,7 +14,8 @@ import posjax
 from configs import classification, complex_order_paper
 from posjax.experiment.run import train
 from posjax.experiment.task import get_task
-from posjax.experiment.tasks.classification.task import label_losses
+from posjax.experiment.tasks.classification.task import logits_of
+from posjax.experiment.tasks.supervised import label_losses
 from tests.experiment.support import judged
 
 TRAIN = 'pos\tgood good film\nneg\tbad film\npos\tgood one\nneg\tbad bad one !\n' * 4
@@ -102,7 +103,7 @@ def test_the_loss_is_the_cross_entropy_of_the_label():
     'labels': jnp.array([[1], [2], [0]]),
     'weights': jnp.array([[1.0], [1.0], [0.0]]),
   }
-  found = label_losses(_Fixed(), batch)
+  found = label_losses(logits_of, _Fixed(), batch)
   log_sum = lambda row: np.log(np.exp(row).sum())
   expected = [log_sum(np.array([0, 1, -1.0])) - 1, log_sum(np.array([2, 0, 0.0])), 0]
   np.testing.assert_allclose(found.loss[:, 0], expected, rtol=1e-6)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from posjax.experiment.data.fingerprint import fingerprint
+from posjax.experiment.data.corpus import fingerprint
 from posjax.experiment.tasks.language_modelling import files, python_docs
 from posjax.experiment.tasks.language_modelling.data import read
 

@@ -61,7 +61,7 @@ def test_evaluation_has_every_sentence_once_and_training_leaves_long_ones_out():
     batch = next(training)
     assert batch['tokens'].tolist() == [lengths[row] for row in batch['row']]
     np.testing.assert_array_equal(batch['gold'][0][: lengths[batch['row'][0]]].max() > 0, True)
-  told = coded_facts.facts(DATA, vocabulary(), coded, coded, (6, 9))
+  told = coded_facts.facts(DATA, vocabulary(), coded, coded, 9)
   left_out = sum(len(one.words) > 9 for one in TRAIN)
   assert told['left out'].startswith(f'{left_out} training sentences of more than 9 words')
   assert told['letters'].startswith(f'{len(vocabulary().characters.ids)} known; of ')

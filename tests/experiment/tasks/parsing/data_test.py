@@ -2,12 +2,16 @@
 
 import pytest
 
-from posjax.experiment.data.splits import fold_of
+from posjax.experiment.data.corpus import fold_of
+from posjax.experiment.data.spelling import Spelling
 from posjax.experiment.tasks.parsing import data as trees
 from posjax.experiment.tasks.parsing.baseline import right_branching
+from posjax.experiment.tasks.parsing.facts import facts
 from posjax.experiment.tasks.parsing.generated import trees as generated
+from posjax.experiment.tasks.parsing.vocabulary import learn
 
 TREE = '(TOP (S (NP-SBJ (PRP I)) (VP (VBP see) (NP (-NONE- *)))))\n'
+SPELLING = Spelling(longest_word=4, lower=True, zero_digits=False)
 OTHER = '(TOP (FRAG (NP (NN art)) (. .)))\n'
 
 
@@ -21,17 +25,27 @@ def test_a_folder_is_its_train_and_its_dev_file(tmp_path):
   assert data.train[2].where == f'{tmp_path}/train.trees, line 3'
   assert data.labels == ('NP', 'FRAG', 'S', 'TOP', 'VP')
   assert data.unseen == {'X': 2}
-  told = trees.facts(data)
-  assert told['sentences'] == '3 in training, 2 held out (as given)'
-  assert told['constituents'] == '6 in training, 4 held out, a chain counted as one'
-  assert told['unseen labels'].startswith('2 held-out constituents')
-  assert told['unseen labels'].endswith(': X')
-  assert told['outermost bracket'].startswith('1 in training, 0 held out hold no single')
-  assert told['taken off'] == 'traces and function tags and indices'
   as_it_is = trees.read(f'file:{tmp_path}', traces=False, functions=False)
   assert as_it_is.train[0].words == ('I', 'see', '*')
   assert as_it_is.train[0].spans[1] == (0, 1, 'NP-SBJ')
   assert (as_it_is.stripped, as_it_is.sha256 == data.sha256) == ('nothing', False)
+
+
+def test_facts_count_what_was_read(tmp_path):
+  (tmp_path / 'train.trees').write_text(TREE + OTHER + '(TOP (UH Yes))')
+  (tmp_path / 'dev.trees').write_text(OTHER.replace('FRAG', 'X') * 2)
+  data = trees.read(f'file:{tmp_path}')
+  known = learn(
+    data.train, data.labels, min_count=1, characters=False, tags=False, spelling=SPELLING
+  )
+  coded = (known.encode_all(part) for part in (data.train, data.held_out))
+  found = facts(data, known, *coded, 8)
+  assert found['sentences'] == '3 in training, 2 held out (as given)'
+  assert found['constituents'] == '6 in training, 4 held out, a chain counted as one'
+  assert found['unseen labels'].startswith('2 held-out constituents')
+  assert found['unseen labels'].endswith(': X')
+  assert found['outermost bracket'].startswith('1 in training, 0 held out hold no single')
+  assert found['taken off'] == 'traces and function tags and indices'
 
 
 def test_the_held_out_file_may_be_named(tmp_path):

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from posjax.experiment.evaluation import add
+from posjax.experiment.task import Metric
 from posjax.experiment.tasks.parsing import metrics as bracket_metrics
 from posjax.experiment.tasks.parsing.spans import sentence
 from posjax.experiment.tasks.parsing.tree import parsed
@@ -76,23 +77,24 @@ SAID = [
 ]
 
 
-def scored(make, said=SAID, tags=False):
+def scored(make, said=SAID, tags=False, name='f1'):
   trees = [sentence(parsed(text)) for text in said]
   say = lambda arrays, batch: [
     (row, trees[row].tags if tags else trees[row].spans) for row in arrays['said'].tolist()
   ]
   metric = make(say, REFERENCES)
+  metric = metric if isinstance(metric, Metric) else metric[name]
   parts = [metric.update({'said': np.array(rows)}, {}) for rows in ([3, 1], [], [4, 0, 2])]
   return metric.finish(add(add(parts[0], parts[1]), parts[2]))
 
 
 def test_the_corpus_counts_all_brackets_together():
   right, said, there = 3 + 1 + 2, 4 + 1 + 2, 4 + 1 + 3
-  assert scored(bracket_metrics.precision) == right / said
-  assert scored(bracket_metrics.recall) == right / there
-  assert scored(bracket_metrics.f1) == 2 * right / (said + there)
+  assert scored(bracket_metrics.scores, name='precision') == right / said
+  assert scored(bracket_metrics.scores, name='recall') == right / there
+  assert scored(bracket_metrics.scores) == 2 * right / (said + there)
   assert scored(bracket_metrics.exact) == 2 / 4
-  metric = bracket_metrics.f1(lambda *_: [], [])
+  metric = bracket_metrics.scores(lambda *_: [], [])['f1']
   assert (metric.unit, metric.higher, metric.best, metric.scale) == ('labelled F1', True, 1, 100)
 
 
@@ -122,12 +124,8 @@ def test_a_tree_that_is_missing_said_twice_or_of_other_words_is_an_error():
 
 
 def test_without_brackets_the_scores_are_0_and_the_tree_is_right():
-  say = lambda *_: [(0, ())]
-  for make, expected in (
-    (bracket_metrics.f1, 0),
-    (bracket_metrics.precision, 0),
-    (bracket_metrics.recall, 0),
-    (bracket_metrics.exact, 1),
-  ):
-    metric = make(say, REFERENCES[2:3])
-    assert metric.finish(metric.update({}, {})) == expected
+  predicted, references = lambda *_: [(0, ())], REFERENCES[2:3]
+  metrics = bracket_metrics.scores(predicted, references)
+  metrics['exact'] = bracket_metrics.exact(predicted, references)
+  found = {name: each.finish(each.update({}, {})) for name, each in metrics.items()}
+  assert found == {'f1': 0, 'precision': 0, 'recall': 0, 'exact': 1}

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from posjax.experiment.data.lines import lines
+from posjax.experiment.data.corpus import lines
 from posjax.experiment.tasks.parsing import generated
 from posjax.experiment.tasks.parsing.spans import sentence
 from posjax.experiment.tasks.parsing.spans import tree as restored
@@ -75,7 +75,7 @@ def test_every_tree_of_the_files_of_a_folder_comes_back():
   assert paths
   for path in paths:
     written = path.read_text().splitlines()
-    trees = read(lines(path, path.read_bytes()))
+    trees = read(lines(path))
     assert [write(tree) for tree, _ in trees] == written
     assert all(restored(sentence(tree, where)) == tree for tree, where in trees)
 

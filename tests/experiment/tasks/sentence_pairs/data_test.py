@@ -5,7 +5,8 @@ import collections
 import numpy as np
 import pytest
 
-from posjax.experiment.data.splits import fold_of
+from posjax.experiment.data import tfds
+from posjax.experiment.data.corpus import fold_of
 from posjax.experiment.tasks.sentence_pairs import data as pairs
 from posjax.experiment.tasks.sentence_pairs import near, ngrams
 from posjax.experiment.tasks.sentence_pairs import tfds as reader
@@ -214,7 +215,7 @@ def test_an_example_whose_label_is_minus_one_has_none_and_another_number_is_an_e
   datasets = pytest.importorskip('tensorflow_datasets')
   given = {'premise': b'a', 'hypothesis': b'b'}
   source = [{**given, 'label': label} for label in (0, -1, 2, 0, -1)]
-  monkeypatch.setattr(reader, 'examples', lambda builder, dataset, splits: source)
+  monkeypatch.setattr(tfds, 'examples', lambda builder, dataset, splits: source)
   with datasets.testing.mock_data(num_examples=1):
     train, held_out = reader.read('snli')
     assert not held_out

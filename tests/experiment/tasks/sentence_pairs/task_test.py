@@ -13,7 +13,8 @@ import posjax
 from configs import sentence_pairs, snli_small
 from posjax.experiment.run import train
 from posjax.experiment.task import get_task
-from posjax.experiment.tasks.sentence_pairs.task import label_losses, sides
+from posjax.experiment.tasks.sentence_pairs.task import logits_of, sides
+from posjax.experiment.tasks.supervised import label_losses
 from tests.experiment.support import judged
 
 TRAIN = 'yes\tA dog barks .\tA dog is loud\nno\tA cat\tA dog\n-\tA\tB\nno\ta cat\ta bird\n' * 4
@@ -120,7 +121,7 @@ def test_the_loss_is_the_cross_entropy_of_the_label():
     'labels': jnp.array([[0], [2], [0]]),
     'weights': jnp.array([[1.0], [1.0], [0.0]]),
   }
-  found = label_losses(_Fixed(), batch)
+  found = label_losses(logits_of, _Fixed(), batch)
   log_sum = lambda row: np.log(np.exp(row).sum())
   expected = [log_sum(np.array([4, 1, -1.0])) - 4, log_sum(np.array([2, 2, -2.0])) + 2, 0]
   np.testing.assert_allclose(found.loss[:, 0], expected, rtol=1e-5)

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from posjax.experiment.data.splits import fold_of
+from posjax.experiment.data.corpus import fold_of
 from posjax.experiment.data.tfds import open_builder
 from posjax.experiment.tasks.tagging import data as columns
 from posjax.experiment.tasks.tagging import tfds
@@ -94,11 +94,6 @@ def test_illegal_sentences_are_repaired_and_counted_in_training_and_held_out(tmp
   ]
   places = [('train', 4), ('train', 7), ('valid', 1)]
   assert data.repaired == tuple(f'{tmp_path}/{name}.conll, line {line}' for name, line in places)
-  told = columns.facts(data)
-  assert told['repaired'].startswith('3 sentences')
-  assert told['repaired'].endswith('the first at ' + data.repaired[0])
-  assert told['entities'] == '4 in training, 2 held out (X 3 and 0, Y 1 and 2)'
-  assert told['tokens'] == '6 in training, 3 held out'
   # Read as IOB1, the entities are the same, and other sentences are illegal.
   other = columns.read(f'file:{tmp_path}', notation='IOB1')
   assert (other.train, other.held_out) == (data.train, data.held_out)

@@ -14,8 +14,8 @@ def say(arrays, batch):
   return [(row, tags.split()) for row, tags in zip(batch['row'], arrays['said'], strict=True)]
 
 
-def scored(make, hypotheses=HYPOTHESES, references=REFERENCES):
-  metric = make(say, [tags.split() for tags in references])
+def scored(name, hypotheses=HYPOTHESES, references=REFERENCES):
+  metric = span_metrics.scores(say, [tags.split() for tags in references])[name]
   rows = [*range(len(references))][::-1]
   parts = [
     metric.update({'said': np.array([hypotheses[row] for row in these])}, {'row': these})
@@ -26,16 +26,16 @@ def scored(make, hypotheses=HYPOTHESES, references=REFERENCES):
 
 def test_entities_count_by_type_and_both_borders_over_the_whole_corpus():
   # Right: X 0-1; X, X and Y of the third sentence. Said: 2, 1, 3 and 2; there: 2, 0, 3 and 1.
-  assert scored(span_metrics.precision) == 4 / 8
-  assert scored(span_metrics.recall) == 4 / 6
-  assert scored(span_metrics.f1) == 2 * 4 / (8 + 6)
-  assert scored(span_metrics.f1, REFERENCES) == 1
+  assert scored('precision') == 4 / 8
+  assert scored('recall') == 4 / 6
+  assert scored('f1') == 2 * 4 / (8 + 6)
+  assert scored('f1', REFERENCES) == 1
 
 
 def test_f1_is_the_harmonic_mean_in_percent():
-  precision, recall = scored(span_metrics.precision), scored(span_metrics.recall)
-  assert scored(span_metrics.f1) == pytest.approx(2 / (1 / precision + 1 / recall))
-  metric = span_metrics.f1(say, [])
+  precision, recall = scored('precision'), scored('recall')
+  assert scored('f1') == pytest.approx(2 / (1 / precision + 1 / recall))
+  metric = span_metrics.scores(say, [])['f1']
   assert (metric.unit, metric.higher, metric.best, metric.scale) == ('span F1', True, 1, 100)
 
 
@@ -59,13 +59,13 @@ def test_illegal_tags_count_as_conlleval_reads_them(said, reference, counts):
 
 
 def test_without_entities_the_scores_are_0():
-  for make in (span_metrics.f1, span_metrics.precision, span_metrics.recall):
-    assert scored(make, ['O', 'O'], ['O', 'O']) == 0
-    assert scored(make, ['S-X', 'O'], ['O', 'S-X']) == 0
+  for name in ('f1', 'precision', 'recall'):
+    assert scored(name, ['O', 'O'], ['O', 'O']) == 0
+    assert scored(name, ['S-X', 'O'], ['O', 'S-X']) == 0
 
 
 def test_a_sentence_that_is_missing_said_twice_or_of_another_length_is_an_error():
-  metric = span_metrics.f1(say, [['O'], ['O']])
+  metric = span_metrics.scores(say, [['O'], ['O']])['f1']
   for rows in ([0], [0, 0], [0, 2]):
     with pytest.raises(ValueError, match=r'Each of the 2 references needs one sentence of tags'):
       metric.finish([(row, (0, 0, 0)) for row in rows])

@@ -67,15 +67,26 @@ def test_it_says_what_it_read_and_what_it_knows(tmp_path):
   assert facts['sentences'] == '6 in training, 2 held out (as given)'
   assert facts['notation'] == 'IOB2, read as BIOES'
   # ada, king, wrote, 0000, to, london, in; of the 8 held-out tokens, Paris is unknown.
-  assert facts['words'] == '7 known; unknown are 0.0% of the tokens in training, 12.5% held out'
+  assert facts['words'] == '7 known'
+  assert facts['unknown words'] == '0.0% in training, 12.5% held out'
   assert facts['letters'] == '14 known; of 7 tokens with more than 5, only the first are read'
   assert facts['bigrams'].startswith('9 known')
-  assert facts['what is asked'] == 'is cut at its spaces'
+  assert facts['questions'] == 'are cut at their spaces'
   assert facts['left out'].startswith('0 training sentences of more than 8')
   # Said are Ada twice, which is right, King alone, and London alone, where B-LOC and O are equal.
   assert facts['baseline'].startswith('F1 50.0% ')
   assert facts['vectors'] == 'words: drawn; bigrams: drawn'
   assert len(facts['sha256']) == 64
+
+
+def test_facts_count_entities_and_illegal_tags(tmp_path):
+  (tmp_path / 'train.conll').write_text('a\tB-X\nb\tI-X\n\nc\tO\nd\tI-X\n\ne\tB-X\nf\tI-Y\n')
+  (tmp_path / 'valid.conll').write_text('g\tI-Y\nh\tI-Y\n\nk\tB-Y\n')
+  facts = made(f'file:{tmp_path}', **{'task.notation': 'IOB2', 'task.min_count': 1}).facts
+  assert facts['repaired'].startswith('3 sentences')
+  assert facts['repaired'].endswith(f'the first at {tmp_path}/train.conll, line 4')
+  assert facts['entities'] == '4 in training, 2 held out (X 3 and 0, Y 1 and 2)'
+  assert facts['tokens'] == '6 in training, 3 held out'
 
 
 def test_longer_training_sentences_are_left_out_and_held_out_ones_are_not(tmp_path):
@@ -154,7 +165,7 @@ def test_entities_stand_in_brackets_or_in_the_colours_of_their_types(tmp_path):
 
 def test_where_training_tokens_are_letters_a_text_is_cut_into_letters(tmp_path):
   task = made(written(tmp_path, LETTERS * 4, LETTERS), config=resume_ner)
-  assert task.facts['what is asked'].startswith('is cut into letters')
+  assert task.facts['questions'].startswith('are cut into letters')
   known = ('O', 'B-LOC', 'I-LOC', 'E-LOC', 'S-LOC')
   said = _Said(('O', 'B-LOC', 'E-LOC', 'O'), known)
   (answer,) = task.ask.answer(said, ['在 北京住'], KEY)

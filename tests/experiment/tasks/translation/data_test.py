@@ -2,7 +2,7 @@
 
 import pytest
 
-from posjax.experiment.data.splits import fold_of
+from posjax.experiment.data.corpus import fold_of
 from posjax.experiment.tasks.translation import data as parallel
 
 tensorflow_datasets = pytest.importorskip('tensorflow_datasets')
@@ -107,7 +107,7 @@ def test_the_digest_is_of_both_sides_of_both_splits(tmp_path):
     ({'dev_de': 'a\n', 'val_de': 'b\n'}, 'held-out files named dev and val: name one of them'),
     ({'train_de': '\n', 'train_en': 'A\n'}, 'leaves no pair to learn from'),
     ({'train_de': '', 'train_en': ''}, 'leaves no pair to learn from'),
-    ({'val_de': '', 'val_en': ''}, 'leaves no pair to be judged on'),
+    ({'val_de': '', 'val_en': ''}, 'leaves no pair to hold out'),
   ],
 )
 def test_files_that_are_no_parallel_text_are_refused(tmp_path, files, message):
