@@ -11,18 +11,19 @@ import functools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-import numpy as np
 from flax import nnx
 
 from posjax.experiment.task import Batch, Memory
+from posjax.experiment.tasks.language_modelling.corpus import Corpus, named
 from posjax.experiment.tasks.language_modelling.streams import (
   held_out_streams,
+  join,
   steps_per_epoch,
   streams,
 )
 from posjax.scheme import Scheme
 
-Make = Callable[..., Any]  # `(arguments, rngs, scheme=None) -> RecurrentTransformer`
+Make = Callable[..., Any]  # `(arguments, rngs, scheme=None) -> model`
 
 
 class Settings(NamedTuple):
@@ -40,11 +41,84 @@ class Settings(NamedTuple):
   scheme: Scheme | Sequence[Scheme] | None = None
 
 
-class Streams(NamedTuple):
-  """A text to train on, and one to be judged on, as token ids [N]."""
+class Rows(NamedTuple):
+  """How a text is read: in packed rows, or in streams with a memory.
 
-  train: np.ndarray
-  held_out: np.ndarray
+  Attributes:
+    train_batches: of the task.
+    counted: batches with all targets that count, of the longest evaluation.
+    at_length: for each length, the fields of its `Evaluation` that depend on how a text is read.
+    memory: of the task.
+  """
+
+  train_batches: Callable[[int, int], Any]
+  counted: Sequence[Batch]
+  at_length: Callable[[int], Mapping[str, Any]]
+  memory: Memory | None = None
+
+
+def streams_of(
+  corpus: Corpus,
+  settings: Settings,
+  make: Make,
+  model: Mapping[str, Any],
+  *,
+  length: int,
+  batch_size: int,
+  longest: int,
+  eval_tokens: int,
+) -> Rows:
+  """A text as streams, read segment by segment by a model with a memory.
+
+  Args:
+    corpus: the text as token ids.
+    settings: of the memory.
+    make: makes a model, of the trained scheme where it gets none.
+    model: arguments to train with.
+    length: tokens of a training segment.
+    batch_size: streams to train on, all hosts together.
+    longest: tokens that a token sees in the longest evaluation.
+    eval_tokens: that count, at most.
+
+  Raises:
+    ValueError: if that is not a segment for each row, or the text is too short.
+  """
+  gap = corpus.vocabulary.encode(corpus.vocabulary.separator)
+  train, held_out = join(corpus.train, gap), join(corpus.held_out, gap)
+  segment = settings.segment or length
+  scored = eval_tokens // (batch_size * segment) * segment
+  with named(corpus.text.name):
+    if scored < 1:
+      raise ValueError(
+        f'eval_tokens must hold a segment of {segment} tokens for each of {batch_size} rows, but '
+        f'got {eval_tokens}.'
+      )
+    sizes = {'length': segment, 'rows': batch_size, 'context': longest}
+    counted = held_out_streams(held_out, **sizes, scored=scored)
+    last = steps_per_epoch(len(train), length, batch_size) * length - 1
+
+  def start(remembered: int, rows: int) -> Any:
+    """The state before the first batch. A memory of no token keeps one, which nothing sees."""
+    made = nnx.eval_shape(lambda: make(model, nnx.Rngs(0)))
+    return made.init_past(rows, max(remembered, 1))
+
+  def furthest(batch: Batch) -> Batch:
+    pos = batch['positions']
+    return {**batch, 'positions': pos + (last - pos.max())}
+
+  def at_length(seen: int) -> dict[str, Any]:
+    return {
+      'batches': lambda: counted,
+      'model': lambda rngs: make({**model, 'window': seen}, rngs, settings.scheme),
+      'start': functools.partial(start, seen - 1),
+    }
+
+  def train_batches(shard_index: int, shard_count: int) -> Any:
+    shard = {'shard_index': shard_index, 'shard_count': shard_count}
+    return streams(train, length=length, batch_size=batch_size // shard_count, **shard)
+
+  memory = Memory(functools.partial(start, settings.tokens, batch_size), furthest)
+  return Rows(train_batches, counted, at_length, memory)
 
 
 def check(
@@ -69,76 +143,3 @@ def check(
     raise ValueError(
       f'With a task.memory, model.window must be None or one number, but got {model["window"]}.'
     )
-
-
-def start(make: Make, model: Mapping[str, Any], tokens: int, rows: int) -> Any:
-  """The state of a model before its first batch, which remembers nothing yet.
-
-  Args:
-    make: `(arguments, rngs, scheme=) -> model`, whose scheme is the trained one where None.
-    model: arguments to train with.
-    tokens: that each layer will remember; 0 keeps one, which nothing sees.
-    rows: of a batch, all hosts together.
-  """
-  made = nnx.eval_shape(lambda: make(model, nnx.Rngs(0)))
-  return made.init_past(rows, max(tokens, 1))
-
-
-def memory_of(
-  make: Make, model: Mapping[str, Any], tokens: int, text: Streams, length: int, rows: int
-) -> Memory:
-  """`Task.memory` of streams.
-
-  Args:
-    make: as of `start`.
-    model: arguments to train with.
-    tokens: that each layer remembers in training.
-    text: token ids.
-    length: tokens of a training segment.
-    rows: streams to train on, all hosts together.
-  """
-  last = steps_per_epoch(len(text.train), length, rows) * length - 1
-
-  def furthest(batch: Batch) -> Batch:
-    pos = batch['positions']
-    return {**batch, 'positions': pos + (last - pos.max())}
-
-  return Memory(functools.partial(start, make, model, tokens, rows), furthest)
-
-
-def at_length(
-  make: Make, model: Mapping[str, Any], settings: Settings, length: int
-) -> dict[str, Any]:
-  """The fields `model` and `start` of an evaluation in which a token sees `length` tokens."""
-  arguments = {**model, 'window': length}
-  return {
-    'model': lambda rngs: make(arguments, rngs, settings.scheme),
-    'start': functools.partial(start, make, model, length - 1),
-  }
-
-
-def train_segments(text: Streams, length: int, batch_size: int) -> Callable[[int, int], Any]:
-  """`Task.train_batches` of streams."""
-
-  def batches(shard_index, shard_count):
-    shard = {'shard_index': shard_index, 'shard_count': shard_count}
-    return streams(text.train, length=length, batch_size=batch_size // shard_count, **shard)
-
-  return batches
-
-
-def segments(
-  text: Streams, segment: int, rows: int, longest: int, eval_tokens: int
-) -> list[dict[str, np.ndarray]]:
-  """Batches that count `eval_tokens` tokens, or a little fewer, after a context of the longest.
-
-  Raises:
-    ValueError: if that is not a segment for each row, or the text is too short.
-  """
-  scored = eval_tokens // (rows * segment) * segment
-  if scored < 1:
-    raise ValueError(
-      f'eval_tokens must hold a segment of {segment} tokens for each of {rows} rows, but got '
-      f'{eval_tokens}.'
-    )
-  return held_out_streams(text.held_out, length=segment, rows=rows, context=longest, scored=scored)

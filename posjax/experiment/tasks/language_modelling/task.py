@@ -18,7 +18,7 @@ Evaluations are called 'length 256' and, with a window, 'length 256, windowed'.
 
 import functools
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Annotated, Any, Literal
 
 import jax
@@ -39,7 +39,7 @@ from posjax.experiment.tasks.language_modelling.corpus import (
   read,
 )
 from posjax.experiment.tasks.language_modelling.pipeline import batches
-from posjax.experiment.tasks.language_modelling.streams import join
+from posjax.experiment.tasks.language_modelling.recurrence import Rows
 from posjax.keys import Count, Range, Section, Seed, Whole
 from posjax.models.generate import generate
 from posjax.models.recurrent import RecurrentTransformer
@@ -118,75 +118,78 @@ def task(
   lengths = tuple(eval_lengths) or evaluation_lengths(length, eval_factors)
   corpus = read(data, tokens, vocab_size, vocabulary)
   spelling = corpus.vocabulary
-  gap = spelling.encode(spelling.separator)
-  text = None
-  if memory:
-    text = recurrence.Streams(join(corpus.train, gap), join(corpus.held_out, gap))
-    with named(data):
-      sizes = eval_segment or length, batch_size, max(lengths), eval_tokens
-      held_out = recurrence.segments(text, *sizes)
-  else:
-    held_out = held_out_windows(corpus, max(lengths), eval_tokens)
-  scored = np.concatenate([counted(window) for window in held_out])
-  prompt_tokens(spelling, prompt)  # what cannot be said at the end should fail here
-
-  def train_batches(shard_index, shard_count):
-    sizes = {'length': length, 'batch_size': batch_size // shard_count}
-    shard = {'shard_index': shard_index, 'shard_count': shard_count}
-    with named(data):
-      return batches(corpus.train, **sizes, **shard, seed=seed, encode=np.asarray)
+  prompt_tokens(spelling, prompt)  # a prompt without tokens is refused now, not at the end
 
   def make(arguments, rngs, other=None):
     made = RecurrentTransformer if memory else Transformer
     return made(spelling.size, other or scheme, rngs=rngs, **arguments)
 
+  sizes = {'length': length, 'batch_size': batch_size, 'longest': max(lengths)}
+  sizes |= {'eval_tokens': eval_tokens}
+  if memory:
+    rows = recurrence.streams_of(corpus, settings, make, model, **sizes)
+  else:
+    rows = packed_rows(corpus, seed, **sizes)
+  scored = np.concatenate([counted(batch) for batch in rows.counted])
   unit = UNITS.get(spelling.unit, Unit(f'nats per {spelling.unit}'))
   measured = measures(spelling, scored, unit)
-
-  def judge(each: int, **changes) -> Evaluation:
-    if text is not None:
-      return evaluation(each, lengths[0], measured, lambda: held_out)._replace(
-        **recurrence.at_length(make, model, settings, each)
-      )
-    rows = max(batch_size * length // each, 1)
-    shorter = functools.partial(cut, held_out, each, rows)
-    return evaluation(each, lengths[0], measured, shorter)._replace(**changes)
-
-  remembered = None
-  if text is not None:
-    remembered = recurrence.memory_of(make, model, memory, text, length, batch_size)
-  windowed = {'model': lambda rngs: make({**model, 'window': length}, rngs)}
+  judge = lambda each: evaluation(each, lengths[0], measured)._replace(**rows.at_length(each))
   evaluations = [judge(each) for each in lengths]
-  for each in lengths if eval_window else ():
-    name = {'name': f'length {each}, windowed', 'series': 'windowed', 'role': 'other'}
-    evaluations.append(judge(each, **windowed, **name))
+  if eval_window:
+    short = lambda rngs: make({**model, 'window': length}, rngs)
+    changes: dict[str, Any] = {'series': 'windowed', 'role': 'other', 'model': short}
+    evaluations += [
+      judge(each)._replace(name=f'length {each}, windowed', **changes) for each in lengths
+    ]
   return Task(
     facts=facts(corpus, scored),
     model=lambda rngs: make(model, rngs),
-    train_batches=recurrence.train_segments(text, length, batch_size) if text else train_batches,
+    train_batches=rows.train_batches,
     loss=losses.mean_next_token,
     unit=unit,
     evaluations=(evaluations[0]._replace(during=True), *evaluations[1:]),
     ask=Ask(functools.partial(say, spelling, sample_length), (Example(prompt),)),
     vocabulary=spelling.stored,
-    memory=remembered,
+    memory=rows.memory,
   )
 
 
-def evaluation(
-  length: int, trained: int, measured: Mapping[str, Metric], batches: Callable[[], Iterable[Batch]]
-) -> Evaluation:
+def packed_rows(
+  corpus: Corpus, seed: int, *, length: int, batch_size: int, longest: int, eval_tokens: int
+) -> Rows:
+  """A text as packed, shuffled rows, and windows of it to be judged on.
+
+  Args:
+    corpus: the text as token ids.
+    seed: of the data's order.
+    length: tokens of a training row.
+    batch_size: rows per step, all hosts together.
+    longest: tokens of the longest evaluation.
+    eval_tokens: held-out tokens to score.
+  """
+
+  def train_batches(shard_index: int, shard_count: int) -> Any:
+    sizes = {'length': length, 'batch_size': batch_size // shard_count, 'seed': seed}
+    shard = {'shard_index': shard_index, 'shard_count': shard_count}
+    with named(corpus.text.name):
+      return batches(corpus.train, **sizes, **shard, encode=np.asarray)
+
+  windows = held_out_windows(corpus, longest, eval_tokens)
+  shorter = lambda each: functools.partial(cut, windows, each, max(batch_size * length // each, 1))
+  return Rows(train_batches, windows, lambda each: {'batches': shorter(each)})
+
+
+def evaluation(length: int, trained: int, measured: Mapping[str, Metric]) -> Evaluation:
   """Held-out tokens, each with a context of at most `length` tokens.
 
   Args:
     length: of the rows; or what each token sees in a layer.
     trained: the length that stands for the training data, the first one.
     measured: the metrics.
-    batches: of the tokens.
   """
   return Evaluation(
     name=f'length {length}',
-    batches=batches,
+    batches=tuple,
     predict=losses.predict_next_token,
     metrics=measured,
     counted=metrics.count_weights,
