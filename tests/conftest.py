@@ -3,6 +3,7 @@
 import gc
 import os
 import sys
+from pathlib import Path
 
 if 'posjax' in sys.modules:
   raise RuntimeError('posjax was imported before tests/conftest.py could have it type-checked.')
@@ -52,6 +53,15 @@ class SharedPrograms(LoadScopeScheduling):
 
 def pytest_xdist_make_scheduler(config, log):
   return SharedPrograms(config, log)
+
+
+def pytest_collection_modifyitems(items):
+  """Marks the cases of tests/slow_cases.txt as slow."""
+  listed = Path(__file__).with_name('slow_cases.txt').read_text().splitlines()
+  slow = {line for line in listed if not line.startswith('#')}
+  for item in items:
+    if item.nodeid in slow:
+      item.add_marker(pytest.mark.slow)
 
 
 @pytest.fixture

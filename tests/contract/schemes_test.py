@@ -680,7 +680,13 @@ def engine_is_the_reference(scheme, ids, mask, **options):
       assert abs(one - other).max() <= 1e-6 * abs(other).max()
 
 
-@every_scheme
+def has_own_logits(scheme):
+  """Whether tiles compute what this scheme alone has: other schemes share all that they compute."""
+  own = declares(scheme, 'logits') or scheme.values.add or scheme.traits.tiled != Tiled()
+  return bool(own)
+
+
+@few_schemes_and(has_own_logits)
 def test_the_engine_gives_what_the_reference_gives_with_all_gradients(name, small_tiles):
   """Where tokens see ahead, and in a window of the tokens before."""
   scheme = subject(name).scheme
@@ -688,7 +694,7 @@ def test_the_engine_gives_what_the_reference_gives_with_all_gradients(name, smal
   engine_is_the_reference(scheme, 'counting', NEAREST)
 
 
-@every_scheme
+@few_schemes_and(has_own_logits)
 def test_the_engine_gives_what_the_reference_gives_for_irregular_ids(name, small_tiles):
   engine_is_the_reference(subject(name).scheme, 'irregular', AHEAD)
 
