@@ -1,6 +1,6 @@
 """The axes of the mesh along which models cut their parameters: each layer names its own.
 
-The names stand in the metadata of each variable, where `posjax.nnx.Attention(sharding=...)` puts
+The names are in the metadata of each variable, where `posjax.nnx.Attention(sharding=...)` puts
 them, and `posjax.experiment.sharding` reads them there. What has no names is whole on every device.
 The sizes of the mesh come from `config.mesh`. Models are made without a mesh around them, so
 nothing here is moved when it is made.

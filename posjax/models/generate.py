@@ -29,7 +29,7 @@ def generate(
   Args:
     model: a causal `Transformer`.
     prompt: tokens; shorter prompts are padded on the left.
-    length: how many tokens to say.
+    length: how many tokens to generate.
     key: random key, of place 0 and of the samples.
     prompt_lengths: how many tokens of each row are its prompt, the last ones, 1 .. T; by default
       all of them.

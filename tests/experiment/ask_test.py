@@ -320,13 +320,13 @@ def test_a_config_with_a_value_of_another_type_is_told_with_the_file(spoken, tmp
 @pytest.mark.parametrize(
   ('changes', 'message'),
   [
-    ({'tokens': 'nope'}, "must say its tokens, one of bytes, .*, but says 'nope'"),
+    ({'tokens': 'nope'}, "must name its tokens, one of bytes, .*, but has 'nope'"),
     ({'tokens': 'characters'}, 'must have different characters .* longer texts among them'),
     ({'tokens': 'sentencepiece', 'model': 'AAAA'}, 'must have the model of sentencepiece'),
     ({'types': None}, 'must have different words as its types, but has no list of texts'),
     ({'types': ['<eos>', 'the', 'the']}, 'but has one of them twice'),
     ({'types': ['the', 'old']}, 'but has no <eos>'),
-    ({'cut': True}, 'but has "cut" True beside them'),
+    ({'cut': True}, 'but has "cut" True next to them'),
   ],
 )
 def test_a_foreign_vocabulary_is_told(spoken, tmp_path, changes, message):

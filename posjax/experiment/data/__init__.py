@@ -7,7 +7,7 @@ and `questions` (questions with answers, for algorithms). An expression is `file
 `synthetic:NAME` or what else the kind's docstring lists. `expression.parse` cuts all of them, and
 words the error for what has no such form.
 
-What belongs to one kind alone, from its readers to its batches, stands in its folder. Here stands
+What belongs to one task alone is in its folder. Here is
 what several kinds share: lines of files, and a `folder` of files of them; names of splits,
 TensorFlow Datasets, words with their `spelling` and their vectors, batches of few widths
 (`buckets`), also of one sentence a row (`sentences`), and the fingerprint of what was read.

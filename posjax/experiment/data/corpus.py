@@ -1,7 +1,7 @@
 """Shared by the readers of all tasks: lines of files, what is held out, and a hash of all of it.
 
-The purpose of each file of a folder is told by words in its name. There is no word for tests: what
-is to stay unseen until the end is read by nobody here. Where nothing is held out, a hash chooses.
+The purpose of each file of a folder follows from words in its name. There is no word for tests:
+what is to stay unseen until the end is not read here. Where nothing is held out, a hash chooses.
 """
 
 import hashlib

@@ -13,11 +13,11 @@ def parse(what: str, expression: str, forms: Sequence[str]) -> tuple[str, str]:
     what: the kind of data, for the error: 'text'.
     expression: such as 'file:corpus/train.txt'.
     forms: what an expression may look like. Without a colon ('python_docs') it is the whole
-      expression; with an argument in capital letters ('file:PATH') any argument may stand there;
+      expression; with an argument in capital letters ('file:PATH') any argument may be there;
       with one in small letters ('synthetic:order') that one alone.
 
   Returns:
-    What stands before the colon, and what after it; '' where the form has no colon.
+    What comes before the colon, and what after it; '' where the form has no colon.
 
   Raises:
     ValueError: if the expression has none of these forms.

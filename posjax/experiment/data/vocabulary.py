@@ -26,9 +26,9 @@ class Vocabulary(NamedTuple):
     encode: `(text) -> ids [N]` of the smallest unsigned type that holds V; bytes are read as UTF-8
       but by a vocabulary of bytes. Raises ValueError, with the line, for what has no id.
     decode: `(ids) -> text`; bytes that are not UTF-8 are shown as a mark.
-    separator: what stands between two documents that are joined to one stream.
+    separator: what is between two documents that are joined to one stream.
     ending: what each document ends with.
-    cut: the id of `<unk>` where it stands for types that were left out, or that the text has not;
+    cut: the id of `<unk>` where it is for types that were left out, or that the text has not;
       None elsewhere, so that what ids spell is the text (of words, but for its white space).
     stored: all of it as JSON, for `restore`.
   """
@@ -97,7 +97,7 @@ def restore(stored: Mapping[str, Any]) -> Vocabulary:
   tokens = stored.get('tokens')
   if not isinstance(tokens, str) or tokens not in makers:
     raise ValueError(
-      f'A stored vocabulary must say its tokens, one of {", ".join(makers)}, but says {tokens!r}.'
+      f'A stored vocabulary must name its tokens, one of {", ".join(makers)}, but has {tokens!r}.'
     )
   if tokens in ('characters', 'words'):
     _check_types(stored, tokens)
@@ -116,7 +116,7 @@ def _check_types(stored: Mapping[str, Any], tokens: str) -> None:
   elif tokens == 'characters' and any(len(each) > 1 for each in set(types) - {UNKNOWN}):
     wrong = 'longer texts among them'
   elif not isinstance(stored.get('cut'), bool) or (stored['cut'] and UNKNOWN not in types):
-    wrong = f'"cut" {stored.get("cut")!r} beside them'
+    wrong = f'"cut" {stored.get("cut")!r} next to them'
   else:
     return
   raise ValueError(
@@ -167,8 +167,8 @@ def _of_characters(stored) -> Vocabulary:
       raise _no_id('character', text[place], text.count('\n', 0, place) + 1)
     return found.astype(_smallest(len(types)))
 
-  def decode(said) -> str:
-    return ''.join(types[i] for i in said)
+  def decode(ids) -> str:
+    return ''.join(types[i] for i in ids)
 
   separator = next((gap for gap in ('\n\n', ' ') if set(gap) <= set(types)), '')
   return Vocabulary('character', len(types), encode, decode, separator, '', _cut(stored), stored)
@@ -192,8 +192,8 @@ def _of_words(stored) -> Vocabulary:
   def encode(content: str | bytes) -> np.ndarray:
     return np.fromiter(each(to_text(content)), _smallest(len(types)))
 
-  def decode(said) -> str:
-    words = ' '.join('\n' if i == end else types[i] for i in said)
+  def decode(ids) -> str:
+    words = ' '.join('\n' if i == end else types[i] for i in ids)
     return re.sub(' ?\n ?', '\n', words)
 
   return Vocabulary('word', len(types), encode, decode, '', '\n', _cut(stored), stored)
@@ -218,8 +218,8 @@ def _of_pieces(stored) -> Vocabulary:
     ids = (space if part == _SPACE else pieces for part, pieces in pairs)
     return np.fromiter(itertools.chain.from_iterable(ids), _smallest(size))
 
-  def decode(said) -> str:
-    return b''.join(spelled[i] for i in said).decode('utf-8', errors='replace')
+  def decode(ids) -> str:
+    return b''.join(spelled[i] for i in ids).decode('utf-8', errors='replace')
 
   return Vocabulary('piece', size, encode, decode, '\n\n', '', None, stored)
 

@@ -42,7 +42,7 @@ def copy_repeats(rng: np.random.Generator, length: int) -> tuple[list[int], list
   """Copies a prompt full of repeats: `a b b a b` gives `a b b a b`.
 
   With two letters, what follows a letter or a few of them says little about the place: copying by
-  finding what was just said fails. Reference: Zhou et al. 2023, https://arxiv.org/abs/2310.16028
+  finding what was just generated fails. Reference: Zhou et al. 2023, https://arxiv.org/abs/2310.16028
   (copy with repeat tokens).
 
   Args:
@@ -240,7 +240,7 @@ def needle_retrieval(rng: np.random.Generator, length: int) -> tuple[list[int], 
 
   Args:
     rng: source of chance.
-    length: letters in the prompt, 1 or more, each one of 16, uniformly; the mark stands before any
+    length: letters in the prompt, 1 or more, each one of 16, uniformly; the mark comes before any
       of them, uniformly.
 
   Returns:

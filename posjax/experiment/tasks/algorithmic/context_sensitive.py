@@ -45,7 +45,7 @@ def duplicate_string(rng: np.random.Generator, length: int) -> tuple[list[int], 
 
 
 def missing_duplicate(rng: np.random.Generator, length: int) -> tuple[list[int], list[int]]:
-  """Says which bit is hidden in a string said twice: `1 0 1 1 ? 1` gives `0`.
+  """Says which bit is hidden in a string that occurs twice: `1 0 1 1 ? 1` gives `0`.
 
   Args:
     rng: source of chance.
@@ -85,7 +85,7 @@ def binary_addition(rng: np.random.Generator, length: int) -> tuple[list[int], l
 
   Args:
     rng: source of chance.
-    length: symbols in the prompt, 3 or more; where the `+` stands is uniform, and so is each number
+    length: symbols in the prompt, 3 or more; the place of the `+` is uniform, and so is each number
       among those from 1 that fit its places.
 
   Returns:

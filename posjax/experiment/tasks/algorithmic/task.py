@@ -104,7 +104,7 @@ def task(
   )
   rows = min(batch_size, eval_examples)
   kind, _, name = data.partition(':')
-  told = Coder(asked.vocabulary, causal, places_of(kind, name, asked, causal))
+  coder = Coder(asked.vocabulary, causal, places_of(kind, name, asked, causal))
 
   def judge(length: int) -> Evaluation:
     batches = functools.partial(asked.judged, length, rows, eval_examples)
@@ -129,7 +129,9 @@ def task(
     loss=losses.mean_next_token,
     unit=UNIT,
     evaluations=(evaluations[0]._replace(during=True), *evaluations[1:]),
-    ask=Ask(functools.partial(answer, told), (told.example(next(iter(judge(longest).batches()))),)),
+    ask=Ask(
+      functools.partial(answer, coder), (coder.example(next(iter(judge(longest).batches()))),)
+    ),
   )
 
 
@@ -181,7 +183,7 @@ def sizes_of(kind: str, name: str, length: int) -> Sizes:
 def predict_greedy(
   sizes: Sizes, model, batch: Batch, state: Any, key: PRNGKey
 ) -> tuple[dict[str, jax.Array], Any]:
-  """The decoder's own answers beside the right ones, as `Evaluation.predict`.
+  """The decoder's own answers and the right ones, as `Evaluation.predict`.
 
   Args:
     sizes: of prompts and answers.
@@ -190,8 +192,8 @@ def predict_greedy(
     state: nothing.
     key: random key of place 0.
   """
-  said = continued(model, batch, key, sizes)
-  return {'said': said, 'targets': batch['targets'], 'weights': batch['weights']}, state
+  generated = continued(model, batch, key, sizes)
+  return {'generated': generated, 'targets': batch['targets'], 'weights': batch['weights']}, state
 
 
 def continued(model, batch: Batch, key: PRNGKey, sizes: Sizes) -> jax.Array:
@@ -204,7 +206,7 @@ def continued(model, batch: Batch, key: PRNGKey, sizes: Sizes) -> jax.Array:
     sizes: of prompts and answers.
 
   Returns:
-    Tokens [B, W], where the targets that count stand; 0 elsewhere.
+    Tokens [B, W], of the targets that count; 0 elsewhere.
   """
   inputs, counts = jnp.asarray(batch['inputs']), jnp.asarray(batch['weights']) > 0
   width = inputs.shape[1] - sizes.answer + 1 if sizes.prompt is None else sizes.prompt
@@ -213,23 +215,23 @@ def continued(model, batch: Batch, key: PRNGKey, sizes: Sizes) -> jax.Array:
   prompts = jnp.take_along_axis(inputs, jnp.maximum(place, 0), axis=1)
   prompts = jnp.where(place >= 0, prompts, PAD)
   lengths = (first + 1).astype(jnp.int32)
-  said = generate(model, prompts, sizes.answer, key, prompt_lengths=lengths, temperature=0.0)
+  generated = generate(model, prompts, sizes.answer, key, prompt_lengths=lengths, temperature=0.0)
   place = jnp.arange(inputs.shape[1])[None] - first[:, None]
-  spoken = jnp.take_along_axis(said, jnp.clip(place, 0, sizes.answer - 1), axis=1)
+  spoken = jnp.take_along_axis(generated, jnp.clip(place, 0, sizes.answer - 1), axis=1)
   return jnp.where(counts, spoken, PAD)
 
 
 def greedy_right(arrays: Arrays) -> tuple[np.ndarray, np.ndarray]:
   """Which tokens of a decoder's own answers are right, and which count, both bool [B, W].
 
-  No token is right that follows an end which was said too soon.
+  No token is right that follows an end that came too soon.
   """
   counts = arrays['weights'] > 0
   last = counts.shape[1] - 1 - counts[:, ::-1].argmax(1)  # the place of the right end
   ends = np.take_along_axis(arrays['targets'], last[:, None], axis=1)
-  said_end = (arrays['said'] == ends) & counts
-  too_soon = np.cumsum(said_end, axis=1) - said_end > 0
-  return counts & (arrays['said'] == arrays['targets']) & ~too_soon, counts
+  has_end = (arrays['generated'] == ends) & counts
+  too_soon = np.cumsum(has_end, axis=1) - has_end > 0
+  return counts & (arrays['generated'] == arrays['targets']) & ~too_soon, counts
 
 
 def _greedy_answers(arrays: Arrays, batch: Batch) -> tuple[int, int]:
@@ -324,9 +326,9 @@ def answer(coder: Coder, model, texts: Sequence[str], key: PRNGKey) -> list[Answ
   """
   asked = [coder.read(text) for text in texts]
   places = [coder.places(len(question)) for question in asked]
-  say = _say if coder.causal else _fill
-  said = say(model, asked, places, key)
-  return [_told(coder, row, most) for row, most in zip(said.tolist(), places, strict=True)]
+  generate_answers = _say if coder.causal else _fill
+  generated = generate_answers(model, asked, places, key)
+  return [_told(coder, row, most) for row, most in zip(generated.tolist(), places, strict=True)]
 
 
 def _say(model, asked: Sequence[Sequence[int]], places: Sequence[int], key: PRNGKey) -> np.ndarray:

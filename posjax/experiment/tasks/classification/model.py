@@ -78,7 +78,7 @@ class Classifier(nnx.Module):
     ids_key: PRNGKey | None = None,
     train_key: PRNGKey | None = None,
   ) -> Float[Array, 'B C']:
-    """Logits of the labels. What stands in the padding makes no difference.
+    """Logits of the labels. Padding does not affect the result.
 
     Args:
       tokens: numbers of words, below V, each text at the left of its row.
@@ -98,7 +98,7 @@ class Classifier(nnx.Module):
 def classifier_keys() -> Keys:
   """The keys of `config.model` that a `Classifier` takes, those of every encoder among them.
 
-  One that the chosen encoder needs, and that the config has not, is told by the encoder.
+  One that the chosen encoder needs, and that the config has not, is reported by the encoder.
   """
   own = keys_of(Classifier, without=('vocab', 'labels', 'scheme', 'vectors', 'rngs', 'options'))
   options = {name: key._replace(required=False) for name, key in encoders.option_keys().items()}

@@ -112,7 +112,7 @@ def windows(
     count: at most this many windows, evenly spaced from the start of the stream to its end, so that
       every length is judged on the same spread of text; None takes all.
     encode: text to integer tokens; the default gives bytes.
-    separator: what stands between two documents, encoded as they are; the default is an empty line.
+    separator: what is between two documents, encoded as they are; the default is an empty line.
 
   Returns:
     As many batches as `len` of it says, by index or in turn, of the same dictionaries as

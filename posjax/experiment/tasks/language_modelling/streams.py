@@ -134,7 +134,7 @@ def held_out_streams(
 def segment(
   tokens: np.ndarray, first: np.ndarray, start: int, length: int
 ) -> dict[str, np.ndarray]:
-  """Tokens [start, start + length) of the streams that begin at `first`, and where they stand."""
+  """Tokens [start, start + length) of the streams that begin at `first`, and where they are."""
   positions = start + np.arange(length + 1)
   rows = tokens[first[:, None] + positions].astype(np.int32)
   places = np.broadcast_to(positions[:-1].astype(np.int32), (len(first), length))

@@ -86,7 +86,7 @@ def task(
     eval_tokens: held-out tokens to score: the same ones at each length, with more or less context.
       Where there are not so many, all that fill whole windows of the longest length.
     prompt: what the sample continues.
-    sample_length: tokens to say; the model holds the keys and values of all of them at once.
+    sample_length: tokens to generate; the model holds the keys and values of all of them at once.
     eval_window: whether to score each length with a sliding window of `length` tokens as well.
     tokens: 'bytes', 'characters', 'words' or 'sentencepiece'.
     vocab_size: how many tokens there are, as in `data.vocabulary.learn`.
@@ -148,7 +148,7 @@ def task(
     loss=losses.mean_next_token,
     unit=unit,
     evaluations=(evaluations[0]._replace(during=True), *evaluations[1:]),
-    ask=Ask(functools.partial(say, spelling, sample_length), (Example(prompt),)),
+    ask=Ask(functools.partial(answer, spelling, sample_length), (Example(prompt),)),
     vocabulary=spelling.stored,
     memory=rows.memory,
   )
@@ -295,17 +295,17 @@ def prompt_tokens(made: Vocabulary, prompt: str) -> np.ndarray:
   return tokens
 
 
-def say(
+def answer(
   made: Vocabulary, length: int, model: nnx.Module, texts: Sequence[str], key: jax.Array
 ) -> list[Answer]:
   """Each text, continued by sampled tokens, as `Ask.answer`.
 
   Args:
     made: the vocabulary; bytes that are not UTF-8 are shown as a mark.
-    length: how many tokens to say.
+    length: how many tokens to generate.
     model: a causal model.
     texts: what to continue.
-    key: random key; what is said to a text depends on its place among the texts, not on the others.
+    key: random key; the answer to a text depends on its place among the texts, not on the others.
 
   Raises:
     ValueError: if a text has no token, or holds what has none.
@@ -314,13 +314,17 @@ def say(
   width = max(map(len, prompts))
   padded = np.stack([np.pad(prompt, (width - len(prompt), 0)) for prompt in prompts])
   lengths = jnp.asarray(list(map(len, prompts)), jnp.int32)
-  said = generate(model, jnp.asarray(padded, jnp.int32), length, key, prompt_lengths=lengths)
-  return [_answer(made, *pair) for pair in zip(prompts, np.asarray(said), strict=True)]
+  generated = generate(model, jnp.asarray(padded, jnp.int32), length, key, prompt_lengths=lengths)
+  return [_answer(made, *pair) for pair in zip(prompts, np.asarray(generated), strict=True)]
 
 
-def _answer(made: Vocabulary, prompt: np.ndarray, said: np.ndarray) -> Answer:
-  known = [token for token in said.tolist() if token >= 0]
-  end = '' if len(known) == len(said) else '\n(Further positions lie beyond a table of the scheme.)'
+def _answer(made: Vocabulary, prompt: np.ndarray, generated: np.ndarray) -> Answer:
+  known = [token for token in generated.tolist() if token >= 0]
+  end = (
+    ''
+    if len(known) == len(generated)
+    else '\n(Further positions lie beyond a table of the scheme.)'
+  )
   plain = made.decode([*prompt.tolist(), *known]) + end
   asked = len(made.decode(prompt.tolist()))
   return Answer(plain, Text.assemble((plain[:asked], 'bold'), plain[asked:]))

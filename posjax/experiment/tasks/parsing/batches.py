@@ -14,9 +14,9 @@ class Coded(NamedTuple):
 
   Attributes:
     words: of its n words, int32.
-    gold: of its spans, [n, n] by first and last word, 0 elsewhere; zeros where nobody knows them.
-    characters: of the letters of each word, [n, L], 0 behind them; None where nobody reads them.
-    tags: of its words, int32; None where nobody reads them.
+    gold: of its spans, [n, n] by first and last word, 0 elsewhere; zeros if unknown.
+    characters: of the letters of each word, [n, L], 0 behind them; None if unused.
+    tags: of its words, int32; None if unused.
   """
 
   words: np.ndarray

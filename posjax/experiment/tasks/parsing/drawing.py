@@ -92,7 +92,7 @@ def draw(figure: Any, sentence: Sentence, strengths: Strengths | None = None) ->
     heights[one.span[:2]] = sum(ends) / 2
   width, height = (each / figure.dpi * 72 for each in (figure.bbox.width, figure.bbox.height))
   size = min(_FONT, _STEP * height / len(sentence.words))
-  # Words stand on the right, and what they leave of the width is cut into levels of the tree.
+  # Words are on the right, and what they leave of the width is cut into levels of the tree.
   level = (width - min(size * max(map(len, sentence.words)), width / 2)) / (deepest + 1)
   axes = figure.add_subplot()
   axes.set_axis_off()

@@ -60,8 +60,8 @@ def _clause(rng: np.random.Generator, depth: int) -> Node:
 
 def _predicate(rng: np.random.Generator, verb: str, depth: int = 0) -> Node:
   if verb == 'VBZ' and depth < 2 and rng.random() < 0.25:
-    said = Node('SBAR', (Leaf('IN', 'that'), _clause(rng, depth + 1)))
-    return Node('VP', (Leaf('VBZ', str(rng.choice(_SAYS))), said))
+    clause = Node('SBAR', (Leaf('IN', 'that'), _clause(rng, depth + 1)))
+    return Node('VP', (Leaf('VBZ', str(rng.choice(_SAYS))), clause))
   children: list[Tree] = [_leaf(rng, verb), _noun_phrase(rng)]
   while rng.random() < 0.3:
     children.append(_prepositional(rng, str(rng.choice(('with', 'in')))))

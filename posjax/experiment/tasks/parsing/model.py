@@ -1,13 +1,14 @@
-"""Words to scores of spans: vectors of words, an encoder, and what stands between fenceposts.
+"""Words to scores of spans: vectors of words, an encoder, and what is between fenceposts.
 
 The model of Kitaev and Klein 2018 (https://arxiv.org/abs/1805.01052) with any scheme, or recurrent
 cells, in the place of its encoder. `models.chart` finds the best tree of the scores.
 
 A word's vector is the sum of a vector of the word, one of its tag, and one of its letters, each
-with a dropout that all words of a sentence share. A first and a last token stand around the words,
-positions are added, and a layer norm comes before the encoder. Between two words, and at both ends,
-is a fencepost: half of what the encoder says of the token before it, and the other half of what it
-says of the token behind it. The scores of a span come from the difference of its two fenceposts.
+with a dropout that all words of a sentence share. A first and a last token are put around the
+words, positions are added, and a layer norm comes before the encoder. Between two words, and at
+both ends, is a fencepost: half of what the encoder says of the token before it, and the other half
+of what it says of the token behind it. The scores of a span come from the difference of its two
+fenceposts.
 
 The variants of the paper are schemes of the library. Words and positions are added by
 `learned(stddev=1.0)`, side by side with `concatenated`, and attention is by position alone with
@@ -154,7 +155,7 @@ class Parser(nnx.Module):
   ) -> Float[Array, 'B W W C']:
     """Scores of labels for each span, by its first and its last word; label 0 has the score 0.
 
-    What stands in the padding makes no difference to the spans of words.
+    Padding does not affect the spans of words.
 
     Args:
       sentences: with letters and tags where the model reads them.
@@ -242,7 +243,7 @@ class Spans(nnx.Module):
         f'A fencepost takes half of the features, but got an odd {features} of them.'
       )
     if labels < 2:
-      raise ValueError(f'A parser needs a label beside that of no constituent, but got {labels}.')
+      raise ValueError(f'A parser needs a label besides that of no constituent, but got {labels}.')
     self.hidden = nnx.Linear(features, width, rngs=rngs)
     self.norm = nnx.LayerNorm(width, rngs=rngs)
     self.readout = axes.readout(width, labels - 1, rngs=rngs)

@@ -47,7 +47,7 @@ def split(text: str) -> list[str]:
 
 
 def _split(piece: str) -> list[str]:
-  """The words of what stands between two spaces, a full stop at its end left alone."""
+  """The words of what is between two spaces, a full stop at its end left alone."""
   before: list[str] = []
   after: list[str] = []
   while piece and not _is_word(piece):

@@ -43,7 +43,7 @@ from posjax.models.sentences import Sentences
 from posjax.scheme import PRNGKey, Scheme
 
 EXAMPLES = 2  # held-out sentences that a run parses at its end
-UNKNOWN_TAG = 'XX'  # of words whose tags nobody knows, as the Penn Treebank has it
+UNKNOWN_TAG = 'XX'  # of words whose tags are unknown, as the Penn Treebank has it
 HALVES = ('content', 'position')
 LOSSES = {
   'hinge': (chart.hinge, 'margin per sentence'),

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple, Union
 
-EMPTY = '-NONE-'  # the tag of a trace, a word that nobody says
+EMPTY = '-NONE-'  # the tag of a trace, which no text has
 # Other spaces, such as the one that joins 10 and 000, are letters.
 _WORD = re.compile(r'[^ \t\r\n()]+')
 _PIECE = re.compile(rf'[()]|{_WORD.pattern}')
@@ -101,7 +101,7 @@ def _closed(bracket: _Open, where: str, *, outermost: bool) -> Tree:
   if children and (len(text) == 1 or (not text and outermost)):
     return Node(text[0] if text else '', children)
   if children:
-    expected = 'a label alone beside its constituents'
+    expected = 'a label alone before its constituents'
     got = 'none' if not text else repr(' '.join(text)[:40])
   else:
     expected = 'a tag and a word, or a label and constituents'

@@ -14,8 +14,8 @@ class Vocabulary(NamedTuple):
 
   Attributes:
     words: of the training sentences, as `spelling` has them.
-    characters: their letters; None where nobody reads them.
-    tags: of the training sentences; None where nobody reads them.
+    characters: their letters; None if unused.
+    tags: of the training sentences; None if unused.
     labels: the names: '', which is no constituent, and those of spans in training, the most
       frequent first.
     spelling: how words and letters are looked up.

@@ -117,7 +117,7 @@ class ESIM(nnx.Module):
     ids_key: PRNGKey | None = None,
     train_key: PRNGKey | None = None,
   ) -> Float[Array, 'B C']:
-    """Logits of the labels. What stands in the padding makes no difference.
+    """Logits of the labels. Padding does not affect the result.
 
     Args:
       premise: the first sentence of each pair: numbers of its words, [B, T], 0 in the padding, and

@@ -53,7 +53,7 @@ class PairModel(Protocol):
     ids_key: PRNGKey | None = None,
     train_key: PRNGKey | None = None,
   ) -> Float[Array, 'B C']:
-    """Logits of the labels. What stands in the padding makes no difference.
+    """Logits of the labels. Padding does not affect the result.
 
     Args:
       premise: the first sentences.

@@ -1,7 +1,7 @@
 """Generated pairs whose label is a distance: `synthetic:near`, with 1, 4 or 16 thousand pairs.
 
 A premise has three nouns, and the word `not` near one of them: before or after it, with at most one
-filler word between, so that their distance is 1 or 2. Fillers stand between the nouns, so that
+filler word between, so that their distance is 1 or 2. Fillers are between the nouns, so that
 `not` is 4 or more words away from the others. A hypothesis is one of the nouns among fillers. It is
 contradicted where `not` is near this noun in the premise, and entailed where it is far:
 
@@ -97,8 +97,8 @@ def _premise(
   Args:
     nouns: in their order.
     beside: the word near a noun, by the noun's number; the others have a filler.
-    layout: for each noun, whether that word comes first, and how many fillers stand between.
-    gaps: how many fillers stand before each noun and its word.
+    layout: for each noun, whether that word comes first, and how many fillers are between.
+    gaps: how many fillers come before each noun and its word.
     fillers: as many as there is room for, and perhaps more.
   """
   rest, words = iter(fillers), []

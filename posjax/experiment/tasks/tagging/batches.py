@@ -14,9 +14,9 @@ class Coded(NamedTuple):
 
   Attributes:
     words: of its T words, int32.
-    tags: of their tags, int32; zeros where nobody knows them.
-    characters: of the letters of each word, [T, L], 0 behind them; None where nobody reads them.
-    bigrams: of each word with the next one; None where nobody reads them.
+    tags: of their tags, int32; zeros if unknown.
+    characters: of the letters of each word, [T, L], 0 behind them; None if unused.
+    bigrams: of each word with the next one; None if unused.
   """
 
   words: np.ndarray

@@ -87,7 +87,7 @@ def nll(emissions: Array, transitions: Transitions, tags: Array, lengths: Array)
   Args:
     emissions: [B, T, C].
     transitions: of the CRF, constrained or not.
-    tags: integers [B, T]; behind the end of a sentence anything may stand.
+    tags: integers [B, T]; behind the end of a sentence anything may be.
     lengths: integers [B], from 0 to T.
   """
   _check(emissions, transitions, lengths, tags)
@@ -115,11 +115,11 @@ def score(emissions: Array, transitions: Transitions, tags: Array, lengths: Arra
   between, start, end = map(jnp.asarray, transitions)
   there = _there(emissions, lengths)
   tags = jnp.where(there, tags, 0)
-  said = jnp.take_along_axis(jnp.asarray(emissions), tags[:, :, None], 2)[:, :, 0]
-  said = jnp.where(there, said, 0).sum(1)
-  said += jnp.where(there[:, 1:], between[tags[:, :-1], tags[:, 1:]], 0).sum(1)
+  score = jnp.take_along_axis(jnp.asarray(emissions), tags[:, :, None], 2)[:, :, 0]
+  score = jnp.where(there, score, 0).sum(1)
+  score += jnp.where(there[:, 1:], between[tags[:, :-1], tags[:, 1:]], 0).sum(1)
   last = jnp.take_along_axis(tags, jnp.maximum(lengths - 1, 0)[:, None], 1)[:, 0]
-  return jnp.where(lengths > 0, said + start[tags[:, 0]] + end[last], 0)
+  return jnp.where(lengths > 0, score + start[tags[:, 0]] + end[last], 0)
 
 
 def log_partition(

@@ -26,7 +26,7 @@ FORMS = ('file:PATH', 'tfds:NAME', 'synthetic:direction')
 
 
 class Sentence(NamedTuple):
-  """Tokens [T], one or more; their tags [T], always BIOES; and where the first token stands."""
+  """Tokens [T], one or more; their tags [T], always BIOES; and the place of the first token."""
 
   tokens: tuple[str, ...]
   tags: tuple[str, ...]
@@ -126,10 +126,10 @@ def _notation(expression: str, sentences: Sequence[Raw], given: str | None) -> s
   if given is None:
     found = notation_of([[tag for _, tag, _ in raw] for raw in sentences])
     if found is None:
-      told = ', '.join(f'{tag} ({where})' for tag, where in first.values())
+      tags = ', '.join(f'{tag} ({where})' for tag, where in first.values())
       raise ValueError(
         f'{expression} should have tags of one notation ({", ".join(NOTATIONS)}), but none of them '
-        f'has all of {told}.'
+        f'has all of {tags}.'
       )
     return found
   for letter, (tag, where) in first.items():

@@ -2,7 +2,7 @@
 
 A sentence has 5 to 12 words: the marker `here`, a name (`Name0` to `Name7`) that is neither its
 first nor its last word, and words that say nothing. The name is an entity (`S-NAME`) if the marker
-stands on its left, and `O` if it stands on its right; every other word is `O`. With each sentence
+is on its left, and `O` if it is on its right; every other word is `O`. With each sentence
 comes the same sentence backwards, in which the name has the other tag.
 
 **An encoding that is even in the distance cannot solve this.** If attention sees of positions only
@@ -38,7 +38,7 @@ _LENGTHS = (5, 12)  # words, both included
 def sentences() -> tuple[list[Raw], list[Raw]]:
   """The same sentences every time: 2,048 training ones and 512 held-out ones.
 
-  Each sentence stands before its reversal. No two are equal.
+  Each sentence comes before its reversal. No two are equal.
   """
   rng = np.random.default_rng(0)
   made: dict[tuple[str, ...], None] = {}

@@ -55,7 +55,7 @@ def _sentences(path: Path) -> tuple[list[Raw], int]:
     else:
       if len(blank) > 1:
         raise ValueError(
-          f'{blank[1]} should be a token and its tag, but an empty sentence stands there: one '
+          f'{blank[1]} should be a token and its tag, but there is an empty sentence: one '
           'blank line parts two sentences.'
         )
       token, columns = _token(line, where, columns)

@@ -150,7 +150,7 @@ class Tagger(nnx.Module):
     ids_key: PRNGKey | None = None,
     train_key: PRNGKey | None = None,
   ) -> Float[Array, 'B W C']:
-    """Emissions of the tags. What stands in the padding makes no difference.
+    """Emissions of the tags. Padding does not affect the result.
 
     Args:
       sentences: with letters and bigrams where the model reads them.

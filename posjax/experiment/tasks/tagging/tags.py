@@ -3,7 +3,7 @@
 A tag is `O`, outside of entities, or a letter, a dash and a type, as `B-LOC`:
 
 - IOB2: B begins an entity, I goes on with it.
-- IOB1: I begins an entity and goes on with it; B begins one that stands right behind another one of
+- IOB1: I begins an entity and goes on with it; B begins one right behind another one of
   the same type, and only there.
 - BIOES: B begins an entity, I goes on, E ends it; S is an entity of one token.
 - BMES: the same with M in place of I.
@@ -75,7 +75,7 @@ def tag_names(types: Iterable[str]) -> tuple[str, ...]:
 def spans(tags: Sequence[str]) -> list[Span]:
   """The entities that conlleval reads from tags of any notation, legal or not, in their order.
 
-  An entity begins at B and at S, and at any other letter that stands behind `O`, E, S, another type
+  An entity begins at B and at S, and at any other letter behind `O`, E, S, another type
   or nothing. It goes on up to the next token that is `O` or begins an entity, or up to E or S.
 
   Args:
@@ -134,8 +134,8 @@ def notation_of(sentences: Sequence[Sequence[str]]) -> str | None:
   It is the one that has all letters that occur and in which the fewest sentences are illegal; where
   several are equal, the first of IOB2, IOB1, BIOES and BMES. So tags that are only `O` and I are
   IOB1, where all of them are legal; `O` alone is IOB2, and entities of one token (S) are BIOES.
-  Which notation is told changes nothing about the entities, which `spans` reads: it decides which
-  sentences count as illegal.
+  The notation that is found changes nothing about the entities, which `spans` reads: it decides
+  which sentences count as illegal.
 
   Args:
     sentences: tags, each of the form that `check_tag` says.

@@ -1,7 +1,7 @@
 """Tagging: the named entities in a sentence, by a tag for each word.
 
 Held-out sentences are judged by F1 of whole entities, as conlleval counts them: type, first and
-last word must all be right. Beside it stand precision, recall, the share of words whose tag is
+last word must all be right. Also reported are precision, recall, the share of words whose tag is
 right, and the loss, nats a sentence, of the evaluation 'held out'. Whether a model has learned is
 asked of 'training sentences' instead, as many as are held out.
 """
@@ -264,7 +264,7 @@ def bracketed(vocabulary: Vocabulary, tokens: Sequence[str], tags: Sequence[str]
 
 
 def _coloured(asked: Asked, tokens: Sequence[str], tags: Sequence[str]) -> Text:
-  """A sentence with its entities in the colours of their types, which stand behind them."""
+  """A sentence with its entities in the colours of their types, which follow them."""
   text, space = Text(), '' if asked.vocabulary.by_letter else ' '
   for name, each in _pieces(tokens, tags):
     text.append(space if text else '')
@@ -278,7 +278,7 @@ def _coloured(asked: Asked, tokens: Sequence[str], tags: Sequence[str]) -> Text:
 
 
 def _pieces(tokens: Sequence[str], tags: Sequence[str]) -> list[tuple[str | None, Sequence[str]]]:
-  """The sentence in pieces: entities with their types, and what stands between them with None."""
+  """The sentence in pieces: entities with their types, and what is between them with None."""
   made, at = [], 0
   for name, first, last in spans(tags):
     made += [(None, tokens[at:first])] if at < first else []

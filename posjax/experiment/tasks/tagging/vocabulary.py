@@ -22,9 +22,9 @@ class Vocabulary(NamedTuple):
 
   Attributes:
     words: of the training sentences, as `spelling` has them.
-    characters: their letters; None where nobody reads them.
+    characters: their letters; None if unused.
     bigrams: each word with the next one, side by side, as files of vectors for Chinese have them;
-      None where nobody reads them.
+      None if unused.
     tags: the names: 'O', and of each type the four of BIOES.
     spelling: how words and letters are looked up.
     by_letter: whether a token is a letter, as in Chinese, so that a sentence is one without spaces.
@@ -38,7 +38,7 @@ class Vocabulary(NamedTuple):
   by_letter: bool
 
   def tokens(self, text: str) -> list[str]:
-    """The tokens of a text: what stands between spaces, or every letter but spaces.
+    """The tokens of a text: what is between spaces, or every letter but spaces.
 
     Example:
       >>> as_written = Spelling(9, lower=False, zero_digits=False)

@@ -81,10 +81,10 @@ def batch(
   made: dict[str, np.ndarray] = {name: np.zeros((rows, width), np.int32) for name in names}
   made['row'], made['tokens'] = np.full(rows, -1, np.int32), np.zeros(rows, np.int32)
   for row, (pair, index) in enumerate(zip(pairs, indices, strict=True)):
-    read, said = len(pair.source), len(pair.target)
+    read, generated = len(pair.source), len(pair.target)
     made['source'][row, :read], made['source'][row, read] = pair.source, END
-    made['inputs'][row, 0], made['inputs'][row, 1 : said + 1] = START, pair.target
-    made['targets'][row, :said], made['targets'][row, said] = pair.target, END
-    made['source_segments'][row, : read + 1] = made['segments'][row, : said + 1] = 1
-    made['row'][row], made['tokens'][row] = index, read + said + 2
+    made['inputs'][row, 0], made['inputs'][row, 1 : generated + 1] = START, pair.target
+    made['targets'][row, :generated], made['targets'][row, generated] = pair.target, END
+    made['source_segments'][row, : read + 1] = made['segments'][row, : generated + 1] = 1
+    made['row'][row], made['tokens'][row] = index, read + generated + 2
   return made

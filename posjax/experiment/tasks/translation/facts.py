@@ -66,12 +66,12 @@ def _seen(parallel: Parallel) -> int:
 
 
 def _size(parallel: Parallel, vocabulary: Vocabulary) -> str:
-  told = lambda side: (
+  size = lambda side: (
     f'{side.size:,} tokens: {len(MARKS)} marks and {side.size - len(MARKS):,} {side.unit}s'
   )
   if vocabulary.joint:
-    return f'{told(vocabulary.source)}, for both sides'
-  return f'{parallel.source} {told(vocabulary.source)}; {parallel.target} {told(vocabulary.target)}'
+    return f'{size(vocabulary.source)}, for both sides'
+  return f'{parallel.source} {size(vocabulary.source)}; {parallel.target} {size(vocabulary.target)}'
 
 
 def _mean(pairs: Sequence[Coded], side: str) -> float:

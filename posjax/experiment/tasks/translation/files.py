@@ -20,7 +20,7 @@ def read(
 
   A line ends at a line feed alone; a carriage return before it, a byte order mark and the line feed
   at the end of the file are not text. A blank line, also the last one, is an empty sentence, since
-  the other file has a line beside it.
+  the other file has a line for it.
 
   Args:
     place: the folder; `~` is the home folder. Other files than those named are not read.

@@ -13,42 +13,42 @@ from typing import Any
 from posjax.experiment.task import Arrays, Batch, Metric
 
 # The sentences that a model says to a batch, each with its number: what `Metric.update` returns.
-Say = Callable[[Arrays, Batch], list[tuple[int, str]]]
+Predicted = Callable[[Arrays, Batch], list[tuple[int, str]]]
 
 
-def bleu(say: Say, references: Sequence[str]) -> Metric:
+def bleu(predicted: Predicted, references: Sequence[str]) -> Metric:
   """Corpus BLEU, from 0 to 100: cased, of detokenized text, tokens as in mteval's version 13a.
 
   Args:
-    say: the sentences of a batch, each with the number of its reference.
+    predicted: the sentences of a batch, each with the number of its reference.
     references: one for each sentence.
   """
-  return _scored(_library().BLEU(references=[list(references)]), say, len(references), 'BLEU')
+  return _scored(_library().BLEU(references=[list(references)]), predicted, len(references), 'BLEU')
 
 
-def chrf(say: Say, references: Sequence[str]) -> Metric:
+def chrf(predicted: Predicted, references: Sequence[str]) -> Metric:
   """chrF2, from 0 to 100: an F-score of character n-grams, n = 1 to 6, recall twice as heavy.
 
   Args:
-    say: as of `bleu`.
+    predicted: as of `bleu`.
     references: as of `bleu`.
   """
-  return _scored(_library().CHRF(references=[list(references)]), say, len(references), 'chrF')
+  return _scored(_library().CHRF(references=[list(references)]), predicted, len(references), 'chrF')
 
 
-def equal_sentences(say: Say, references: Sequence[str]) -> Metric:
+def equal_sentences(predicted: Predicted, references: Sequence[str]) -> Metric:
   """The share of sentences that are their references, letter for letter.
 
   Args:
-    say: as of `bleu`.
+    predicted: as of `bleu`.
     references: as of `bleu`.
   """
 
-  def finish(said: list[tuple[int, str]]) -> float:
-    hypotheses = in_order(said, len(references))
+  def finish(generated: list[tuple[int, str]]) -> float:
+    hypotheses = in_order(generated, len(references))
     return sum(map(str.__eq__, hypotheses, references)) / len(references)
 
-  return Metric(say, finish, '% of sentences right', True, best=1.0, scale=100.0, digits=1)
+  return Metric(predicted, finish, '% of sentences right', True, best=1.0, scale=100.0, digits=1)
 
 
 def signatures(references: Sequence[str]) -> str:
@@ -60,11 +60,11 @@ def signatures(references: Sequence[str]) -> str:
   )
 
 
-def in_order(said: Sequence[tuple[int, str]], count: int) -> list[str]:
+def in_order(generated: Sequence[tuple[int, str]], count: int) -> list[str]:
   """All sentences in the order of their references.
 
   Args:
-    said: each with the number of its reference.
+    generated: each with the number of its reference.
     count: of the references.
 
   Raises:
@@ -74,14 +74,16 @@ def in_order(said: Sequence[tuple[int, str]], count: int) -> list[str]:
     >>> in_order([(1, 'world'), (0, 'hello')], 2)
     ['hello', 'world']
   """
-  if sorted(number for number, _ in said) != list(range(count)):
-    raise ValueError(f'Each of the {count} references needs one sentence, but got {len(said)}.')
-  return [text for _, text in sorted(said)]
+  if sorted(number for number, _ in generated) != list(range(count)):
+    raise ValueError(
+      f'Each of the {count} references needs one sentence, but got {len(generated)}.'
+    )
+  return [text for _, text in sorted(generated)]
 
 
-def _scored(library: Any, say: Say, count: int, unit: str) -> Metric:
-  finish = lambda said: float(library.corpus_score(in_order(said, count), None).score)
-  return Metric(say, finish, unit, True, best=100.0, digits=1)
+def _scored(library: Any, predicted: Predicted, count: int, unit: str) -> Metric:
+  finish = lambda generated: float(library.corpus_score(in_order(generated, count), None).score)
+  return Metric(predicted, finish, unit, True, best=100.0, digits=1)
 
 
 def _library() -> Any:

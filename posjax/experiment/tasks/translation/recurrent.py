@@ -198,7 +198,7 @@ class RecurrentEncoderDecoder(nnx.Module):
 
     Args:
       source: what is read.
-      target: what has been said.
+      target: what has been generated.
       ids_key: random key of place 0; None leaves ids unchanged.
       train_key: random key of dropout; None drops nothing.
 

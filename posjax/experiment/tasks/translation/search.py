@@ -3,7 +3,7 @@
 A hypothesis is a target sentence in the making. Its log-probability is the sum of those of its
 tokens, the end mark included, and its score is the log-probability divided by the length penalty
 of Wu et al. 2016, https://arxiv.org/abs/1609.08144, eq. 14: ((5 + |Y|) / 6)^alpha. Probabilities
-are the model's own over its whole vocabulary; padding (0) and the start mark are never said.
+are the model's own over its whole vocabulary; padding (0) and the start mark are never generated.
 
 At each step, the beam search extends the N live hypotheses of a row by every token. Of all that
 come out, an ended one is a finished hypothesis if it is among the N likeliest, and the N likeliest
@@ -37,12 +37,12 @@ class Found(NamedTuple):
   """The answers of a search: one for each row, or N for each row, best first.
 
   Attributes:
-    tokens: what is said, the end mark included, and 0 after it.
-    lengths: how many tokens are said; 0 where there is no answer.
+    tokens: the generated tokens, the end mark included, and 0 after it.
+    lengths: how many tokens are generated; 0 where there is no answer.
     scores: the log-probabilities divided by the length penalty; NaN where there is no answer, and
       -inf where there are fewer than N hypotheses.
     log_probs: of all tokens together, not divided.
-    finished: whether the end mark was said.
+    finished: whether the end mark was generated.
   """
 
   tokens: Int[Array, 'B *N C']
@@ -81,7 +81,7 @@ def greedy(
     source: the sentences to read.
     start: the start mark.
     end: the end mark.
-    max_lengths: the most tokens that each row may say, the end mark included, 1 .. capacity.
+    max_lengths: the most tokens that each row may have, the end mark included, 1 .. capacity.
     capacity: C, the width of the answer's rows.
     key: random key of place 0, as in `begin`.
 
@@ -229,11 +229,11 @@ def _greedy(graph, state, source, limits, key, marks, capacity):
     last = jnp.where(i == 0, marks.start, tokens[:, i - 1])
     logits, begun = model.step(last, begun)
     gains = _log_probs(logits, marks)
-    said = gains.argmax(-1).astype(jnp.int32)
-    total = jnp.where(done, total, total + gains[rows, said])
-    tokens = tokens.at[:, i].set(jnp.where(done, PADDING, said))
+    generated = gains.argmax(-1).astype(jnp.int32)
+    total = jnp.where(done, total, total + gains[rows, generated])
+    tokens = tokens.at[:, i].set(jnp.where(done, PADDING, generated))
     lengths = jnp.where(done, lengths, i + 1)
-    finished = jnp.where(done, finished, said == marks.end)
+    finished = jnp.where(done, finished, generated == marks.end)
     done = done | finished | jnp.isnan(total) | (i + 1 >= limits)
     return i + 1, begun, tokens, total, lengths, finished, done
 
@@ -276,7 +276,7 @@ def _beam_search(graph, state, source, limits, alpha, key, marks, capacity, beam
     flat = jnp.arange(batch)[:, None] * beams + parents
     return i + 1, model.select(begun, flat.reshape(-1)), after
 
-  # At first there is one live hypothesis, in which nothing is said.
+  # At first there is one live hypothesis, in which nothing is generated.
   live, ended = _none(batch, beams, capacity), _none(batch, beams, capacity)
   live = live._replace(log_probs=live.log_probs.at[:, 0].set(0.0))
   no_answer = (limits < 1) | (limits > capacity)  # of limits that were traced
@@ -292,7 +292,7 @@ def _beam_search(graph, state, source, limits, alpha, key, marks, capacity, beam
 
 
 def _log_probs(logits: Float[Array, 'B V'], marks: _Marks) -> Float[Array, 'B V']:
-  """The model's log-probabilities, and -inf for what is never said."""
+  """The model's log-probabilities, and -inf for what is never generated."""
   log_probs = jax.nn.log_softmax(logits.astype(jnp.float32))
   return log_probs.at[:, jnp.array([PADDING, marks.start])].set(-jnp.inf)
 
@@ -311,9 +311,9 @@ def _extended(
   totals = live.log_probs[:, :, None] + gains
   totals = jnp.where(live.log_probs[:, :, None] == -jnp.inf, -jnp.inf, totals)
   log_probs, index = jax.lax.top_k(totals.reshape(batch, beams * vocab), count)
-  parents, said = index // vocab, (index % vocab).astype(jnp.int32)
-  tokens = jnp.take_along_axis(live.tokens, parents[:, :, None], 1).at[:, :, i].set(said)
-  return _Hypotheses(tokens, jnp.broadcast_to(i + 1, said.shape), log_probs), parents
+  parents, generated = index // vocab, (index % vocab).astype(jnp.int32)
+  tokens = jnp.take_along_axis(live.tokens, parents[:, :, None], 1).at[:, :, i].set(generated)
+  return _Hypotheses(tokens, jnp.broadcast_to(i + 1, generated.shape), log_probs), parents
 
 
 def _divided(
@@ -348,15 +348,15 @@ def _where_row(condition: Bool[Array, ' B'], yes: Array, no: Array) -> Array:
 
 
 def _found(
-  said: _Hypotheses, scores: Array, finished: Bool[Array, 'B *N'], lost: Bool[Array, ' B']
+  generated: _Hypotheses, scores: Array, finished: Bool[Array, 'B *N'], lost: Bool[Array, ' B']
 ) -> Found:
   """The answers, emptied where there are none."""
   lost = jnp.broadcast_to(lost.reshape(-1, *(1,) * (scores.ndim - 1)), scores.shape)
-  empty = lost | (said.log_probs == -jnp.inf)
+  empty = lost | (generated.log_probs == -jnp.inf)
   return Found(
-    jnp.where(empty[..., None], PADDING, said.tokens),
-    jnp.where(empty, 0, said.lengths),
+    jnp.where(empty[..., None], PADDING, generated.tokens),
+    jnp.where(empty, 0, generated.lengths),
     jnp.where(lost, jnp.nan, scores),
-    jnp.where(lost, jnp.nan, said.log_probs),
+    jnp.where(lost, jnp.nan, generated.log_probs),
     finished & ~empty,
   )

@@ -237,16 +237,16 @@ class Search(NamedTuple):
   def predict_after_own_tokens(
     self, model: Any, batch: Batch, state: Any, key: PRNGKey
   ) -> tuple[dict[str, Array], Any]:
-    """The losses of the target's tokens after tokens that greedy search said.
+    """The losses of the target's tokens after tokens of greedy search.
 
     They count as far as the model goes on: beyond its own end mark it was never trained.
     """
     source, limits = _searched(batch, self.extra_length)
     found = greedy(model, source, key=key, **limits)
     width = batch['inputs'].shape[1]
-    said = jnp.concatenate([batch['inputs'][:, :1], found.tokens[:, : width - 1]], axis=1)
+    generated = jnp.concatenate([batch['inputs'][:, :1], found.tokens[:, : width - 1]], axis=1)
     going = (jnp.arange(width)[None] < found.lengths[:, None]) & (batch['segments'] != 0)
-    target = Side(jnp.where(going, said, 0), going.astype(jnp.int32))
+    target = Side(jnp.where(going, generated, 0), going.astype(jnp.int32))
     logits = model(source, target, ids_key=key)
     losses = cross_entropy(logits, batch['targets'], going)
     nothing = jnp.isnan(found.scores) & (batch['row'] >= 0)
@@ -257,7 +257,7 @@ def _searched(batch: Batch, extra: int) -> tuple[Side, dict[str, Any]]:
   """The side that is read, and the limits of a search."""
   source, _ = sides(batch)
   lengths = (source.segments != 0).sum(1)
-  limits = jnp.where(lengths > 0, lengths + extra, 1)  # rows that are filled up say one token
+  limits = jnp.where(lengths > 0, lengths + extra, 1)  # rows that are filled up generate one token
   capacity = source.tokens.shape[1] + extra
   return source, {'start': START, 'end': END, 'max_lengths': limits, 'capacity': capacity}
 
@@ -266,7 +266,7 @@ def _told(batch: Batch, found: Found) -> dict[str, Array]:
   """The arrays of a search that metrics read; a row that is filled up has no NaN."""
   there = batch['row'] >= 0
   return {
-    'said': found.tokens,
+    'generated': found.tokens,
     'scores': jnp.where(there, found.scores, 0),
     'finished': found.finished,
   }
@@ -314,14 +314,14 @@ def _evaluation(
 ) -> Evaluation:
   """How translations are judged: BLEU first."""
 
-  def say(arrays, batch):
-    rows = zip(batch['row'].tolist(), arrays['said'], strict=True)
+  def predicted(arrays, batch):
+    rows = zip(batch['row'].tolist(), arrays['generated'], strict=True)
     return [(number, language.decode(ids)) for number, ids in rows if number >= 0]
 
   measured = {
-    'bleu': corpus_metrics.bleu(say, references),
-    'chrf': corpus_metrics.chrf(say, references),
-    'right': corpus_metrics.equal_sentences(say, references),
+    'bleu': corpus_metrics.bleu(predicted, references),
+    'chrf': corpus_metrics.chrf(predicted, references),
+    'right': corpus_metrics.equal_sentences(predicted, references),
     'ended': metrics.share(_ended, '% of sentences ended'),
   }
   batches = lambda: examples(pairs).in_order(**sizes)
@@ -361,11 +361,11 @@ class Asked(NamedTuple):
   search: Search
   widths: tuple[int, ...]
 
-  def encode(self, texts: Sequence[str], said: Sequence[np.ndarray] | None = None) -> Batch:
+  def encode(self, texts: Sequence[str], generated: Sequence[np.ndarray] | None = None) -> Batch:
     """A batch of texts, in rows as wide as the longest of them needs; perhaps with translations."""
     none = np.zeros(0, np.int32)
     ids = [self.vocabulary.source.encode(text) for text in texts]
-    pairs = [Coded(*both) for both in zip(ids, said or [none] * len(ids), strict=True)]
+    pairs = [Coded(*both) for both in zip(ids, generated or [none] * len(ids), strict=True)]
     width = width_of(max(pair.length() for pair in pairs), self.widths)
     return {name: jnp.asarray(each) for name, each in make_batch(pairs, width).items()}
 
@@ -394,8 +394,8 @@ def _answer(asked, model, text, tokens, length, score, log_prob, finished) -> An
   plain = asked.vocabulary.target.decode(tokens[:length])
   if not finished:
     plain += f' (not ended after {length} tokens)'
-  said = tokens[: length - 1] if finished else tokens[:length]
-  maps = _Maps(asked, model, text, said)
+  generated = tokens[: length - 1] if finished else tokens[:length]
+  maps = _Maps(asked, model, text, generated)
   names = ('cross',) if isinstance(model, RecurrentEncoderDecoder) else maps.NAMES
   return Answer(plain, pictures={name: functools.partial(maps.draw, name) for name in names})
 
@@ -405,27 +405,27 @@ class _Maps:
 
   NAMES = ('encoder', 'decoder', 'cross')
 
-  def __init__(self, asked: Asked, model: nnx.Module, text: str, said: np.ndarray):
-    self.asked, self.model, self.text, self.said = asked, model, text, said
+  def __init__(self, asked: Asked, model: nnx.Module, text: str, generated: np.ndarray):
+    self.asked, self.model, self.text, self.generated = asked, model, text, generated
 
   def draw(self, name: str, figure: Any) -> None:
     """Draws the maps of one kind of layers."""
     weights = self.weights[name][:, 0]
-    batch = self.asked.encode([self.text], [self.said])
+    batch = self.asked.encode([self.text], [self.generated])
     both = self.asked.vocabulary
     read = both.source.names(batch['source'][0][: int(batch['source_segments'].sum())].tolist())
-    said = both.target.names(batch['inputs'][0][: len(self.said) + 1].tolist())
+    generated = both.target.names(batch['inputs'][0][: len(self.generated) + 1].tolist())
     queries, keys = {
       'encoder': (read, read),
-      'decoder': (said, said),
-      'cross': (said, read),
+      'decoder': (generated, generated),
+      'cross': (generated, read),
     }[name]
     attention_maps.draw(figure, weights[..., : len(queries), : len(keys)], queries, keys)
 
   @functools.cached_property
   def weights(self) -> Mapping[str, np.ndarray]:
     """The weights of each kind of layers, [L, 1, H, T, S]."""
-    batch = self.asked.encode([self.text], [self.said])
+    batch = self.asked.encode([self.text], [self.generated])
     graph, state = nnx.split(self.model)
     return jax.tree.map(np.asarray, _attention(graph, state, *sides(batch)))
 

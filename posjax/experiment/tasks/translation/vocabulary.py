@@ -83,7 +83,7 @@ def learn(
   Args:
     tokens: 'sentencepiece', 'words', 'characters' or 'bytes', as in `data.text.vocabulary.learn`.
       A sentence gets a space before its first word for sentencepiece, so that a word is spelled by
-      the same pieces wherever it stands; `decode` takes the space away again.
+      the same pieces wherever it is; `decode` takes the space away again.
     train: the pairs; what is held out must not be among them.
     joint: whether both sides share one vocabulary, learned from the sentences of both.
     vocab_size: tokens of the shared vocabulary, or else of that of each side; the three marks come
@@ -147,12 +147,12 @@ def learn_or_restore(
   if stored is None:
     return learn(tokens, train, joint=joint, vocab_size=vocab_size)
   made = restore(stored)
-  told = lambda tokens, joint: f'{tokens} for {"both sides" if joint else "each side"}'
+  kind = lambda tokens, joint: f'{tokens} for {"both sides" if joint else "each side"}'
   found = {side['tokens'] for side in stored.values()}
   if (found, made.joint) != ({tokens}, joint):
     raise ValueError(
-      f'The stored vocabulary should be one of {told(tokens, joint)}, as the config says, but is '
-      f'one of {told(" and ".join(sorted(found)), made.joint)}.'
+      f'The stored vocabulary should be one of {kind(tokens, joint)}, as the config says, but is '
+      f'one of {kind(" and ".join(sorted(found)), made.joint)}.'
     )
   return made
 
@@ -179,9 +179,9 @@ def _language(stored: Any) -> Language:
     return made.encode(_spaced(tokens, sentence)).astype(np.int32) + shift
 
   def decode(ids: Ids) -> str:
-    said = [int(i) for i in ids]
-    said = said[: said.index(END)] if END in said else said
-    line = made.decode([i - shift for i in said if i >= shift]).replace('\n', end_of_line)
+    generated = [int(i) for i in ids]
+    generated = generated[: generated.index(END)] if END in generated else generated
+    line = made.decode([i - shift for i in generated if i >= shift]).replace('\n', end_of_line)
     if tokens == 'words':
       return ' '.join(line.split())
     return line.removeprefix(' ') if tokens == 'sentencepiece' else line
@@ -194,7 +194,7 @@ def _language(stored: Any) -> Language:
 
 
 def _spaced(tokens: str, sentence: str) -> str:
-  """A sentence as its tokens are told: pieces have a space before the first word as before others.
+  """The text of which tokens are made: before pieces, a space is put in front of the first word.
 
   An empty sentence has no word, and so no token.
   """

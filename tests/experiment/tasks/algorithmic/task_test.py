@@ -119,7 +119,7 @@ def test_greedy_accuracy_counts_the_models_own_words():
     targets, first = batch['targets'], int(counts[0].argmax())
     said = targets.at[2:4, first].add(1).at[4:6, first].set(synthetic.EOS)
     said = said.at[6:8, first + 4].set(synthetic.SEP)
-    return {'said': said, 'targets': targets, 'weights': batch['weights']}, state
+    return {'generated': said, 'targets': targets, 'weights': batch['weights']}, state
 
   task = make(data='synthetic:copy', greedy=True)
   counts = judged.batches(task, 4)[0]['weights'] > 0

@@ -232,5 +232,5 @@ def test_what_does_not_fit_is_refused():
     made('rope', encoder='none')
   with refused('half of the features, but got an odd 5'):
     Spans(5, 4, 3, rngs=nnx.Rngs(0))
-  with refused('a label beside that of no constituent, but got 1'):
+  with refused('a label besides that of no constituent, but got 1'):
     Spans(4, 4, 1, rngs=nnx.Rngs(0))

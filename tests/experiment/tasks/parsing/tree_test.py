@@ -108,9 +108,9 @@ def test_a_tree_may_stand_in_several_lines_and_has_the_place_of_its_first():
     ('(A (NP))', r"line 1 .* a tag and a word, or a label and constituents, but one has 'NP'"),
     ('( yes)', r"line 1 .* a tag and a word, .* has 'yes'"),
     ('(NN a b)', r"line 1 .* a tag and a word, .* has 'NN a b'"),
-    ('(A ((B b)))', r'line 1 .* a label alone beside its constituents, but one has none'),
-    ('(A b (C c))', r"line 1 .* a label alone beside its constituents, but one has 'A b'"),
-    ('(A (C c) b)', r"line 1 .* a label alone beside its constituents, but one has 'A b'"),
+    ('(A ((B b)))', r'line 1 .* a label alone before its constituents, but one has none'),
+    ('(A b (C c))', r"line 1 .* a label alone before its constituents, but one has 'A b'"),
+    ('(A (C c) b)', r"line 1 .* a label alone before its constituents, but one has 'A b'"),
   ],
 )
 def test_what_is_no_tree_is_refused_with_its_line(text, message):
