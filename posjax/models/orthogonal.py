@@ -1,9 +1,9 @@
 """Self-attention whose queries and keys come from one orthogonal matrix, so that W_Q^T W_K = I.
 
 A blog post asks for it, so that the products of sinusoids, which projections ruin, survive:
-`tests/texts_test.py` shows what such matrices restore and what none can. Within one head, W_Q^T W_K
-can be I only where the head is as wide as the model ('heads'). Where the heads cut one matrix into
-pieces ('joint'), no head keeps the products, but their sum over the heads does.
+`tests/contract/source_texts_test.py` shows what such matrices restore and what none can. Within one
+head, W_Q^T W_K can be I only where the head is as wide as the model ('heads'). Where the heads cut
+one matrix into pieces ('joint'), no head keeps the products, but their sum over the heads does.
 
 The matrix is parametrized, W = base (I + A)^-1 (I - A) with A = skew - skew^T (Cayley), so that it
 is orthogonal whatever an optimizer, weight decay or a mean of checkpoints make of `skew`, and

@@ -175,8 +175,6 @@ def test_either_layouts_weights_become_the_others():
 @pytest.mark.parametrize(
   ('config', 'message'),
   [
-    ({}, 'The positions of the model_type None'),
-    ({'model_type': 'deberta-v9'}, "The positions of the model_type 'deberta-v9'"),
     ({'model_type': 'llava', 'text_config': {}}, r"its positions are in config\['text_config'\]"),
     (
       {'model_type': 'bert', 'position_embedding_type': 'relative_key_query'},
