@@ -30,5 +30,5 @@ def get_config() -> ConfigDict:
   c.model.width = 64
   c.model.num_heads = 4
   c.optimizer.weight_decay = 0.0
-  c.compare.quality = 'tokens'
+  c.compare.quality = 'token_accuracy'
   return c

@@ -76,7 +76,7 @@ def get_config() -> ConfigDict:
   c.mesh.tensor = 1
 
   c.compare = ConfigDict()  # for comparisons alone
-  c.compare.quality = ''  # a metric, as 'loss', 'answers', 'tokens'; '' is the task's first one
+  c.compare.quality = ''  # a metric, as 'loss' or 'accuracy'; '' is the task's first one
   c.compare.learned_accuracy = 0.9  # a run has learned at this share of the metric's best number
   c.compare.learned_share = 0.5  # a loss: this share of the untrained one must be gone
 

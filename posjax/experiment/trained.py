@@ -13,7 +13,7 @@ from posjax.experiment.task import Task
 
 
 def read_config(workdir: Path) -> ConfigDict:
-  """The config of the run in a folder, with the keys that an earlier version did not have.
+  """The config of the run in a folder.
 
   Raises:
     FileNotFoundError: if there is none.

@@ -11,7 +11,6 @@ from typing import Any
 import jax
 import numpy as np
 
-from posjax.experiment.config_keys import completed
 from posjax.experiment.locks import Busy, Gone, check_free, check_held, lock
 
 CONFIG = 'config.json'
@@ -168,23 +167,14 @@ def write_json(path: Path, value: Any) -> None:
 
 
 def stored_config(workdir: Path) -> dict[str, Any] | None:
-  """The config of the run in a folder, with the keys that an earlier version did not have.
-
-  None if the folder holds no run.
+  """The config of the run in a folder; None if the folder holds no run.
 
   Raises:
     ValueError: if config.json is no config, or there is none beside what a run wrote.
   """
   path = workdir / CONFIG
   if path.exists():
-    config = read_json(path, 'the config of a run')
-    try:
-      return completed(config)
-    except TypeError:
-      raise ValueError(
-        f'{path} should hold the config of a run, with its sections as dictionaries, but one of '
-        'them is none.'
-      ) from None
+    return read_json(path, 'the config of a run')
   steps = [one.name for one in workdir.glob(f'{CHECKPOINTS}/*') if one.name.isdigit()]
   left = [name for name in OWNED if (workdir / name).exists()] + [CHECKPOINTS] * bool(steps)
   if left:
@@ -210,12 +200,12 @@ def check_config(config: Mapping[str, Any], workdir: Path) -> dict[str, Any] | N
   Raises:
     ValueError: if the folder holds a run with another config.
   """
-  there, here = stored_config(workdir), completed(config)
+  there = stored_config(workdir)
   if there is None:
     return None
-  keys = sorted({*there, *here} - {'compare'})  # which is of the report of a grid, not of a run
-  differ = [key for key in keys if there.get(key) != here.get(key)]
-  if differ and differ != ['steps']:
+  keys = sorted({*there, *config} - {'compare'})  # which is of the report of a grid, not of a run
+  differ = [key for key in keys if there.get(key) != config.get(key)]
+  if differ and (differ != ['steps'] or type(there.get('steps')) is not int):
     raise another(workdir, differ)
   return there
 
@@ -240,7 +230,7 @@ def check_vocabulary(vocabulary: Mapping[str, Any] | None, workdir: Path) -> Non
 
   Args:
     vocabulary: of the task; None where it has none.
-    workdir: the folder. Nothing is noted in one that holds no run, or that of an earlier version.
+    workdir: the folder. Nothing is noted in one that holds no run.
 
   Raises:
     ValueError: if it is not the vocabulary that was noted.

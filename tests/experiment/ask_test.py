@@ -299,7 +299,6 @@ def test_what_cannot_be_asked_is_told(spoken, asked, length, message):
     ('null', r'config\.json should hold the config of a run as JSON, but holds None'),
     ('{"steps": 3, "mod', r'should hold the config .* but holds no JSON \(Unterminated string'),
     ('[' * 100_000, 'should hold the config of a run as JSON, but holds brackets within brackets'),
-    ('{"optimizer": null}', 'with its sections as dictionaries, but one of them is none'),
     ('{"steps": 3}', r"config\.json: The config must have the key 'scheme', but it is missing"),
   ],
 )

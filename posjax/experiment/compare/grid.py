@@ -12,7 +12,6 @@ from typing import Any, NamedTuple
 from ml_collections import ConfigDict
 
 import posjax
-from posjax.experiment.config_keys import reduced
 
 _OPEN, _CLOSE = '([{', ')]}'
 
@@ -127,7 +126,7 @@ def cells(
 def _cell(config: ConfigDict, scheme: str, axes: dict[str, Any], seed: int) -> Cell:
   mine = config.copy_and_resolve_references()
   mine.update_from_flattened_dict({**axes, 'scheme': scheme, 'seed': seed})
-  text = json.dumps(reduced(json.loads(mine.to_json_best_effort())), sort_keys=True)
+  text = json.dumps(json.loads(mine.to_json_best_effort()), sort_keys=True)
   digest = hashlib.sha256(text.encode()).hexdigest()[:10]
   words = [scheme, *(f'{key.rpartition(".")[2]}={value}' for key, value in axes.items())]
   plain = re.sub(r'[^\w.=+-]+', '_', '-'.join(words)).strip('_')  # what no shell must quote

@@ -1,9 +1,9 @@
-"""Lines of results.jsonl: the form that they have, and the one that earlier versions wrote.
+"""The form of the lines of results.jsonl.
 
 A line describes its evaluations, so that it can be read without the task that made it:
 
   evaluations: by name, `role`, `length` and `metrics`; of each metric `unit`, `higher`, `best` and
-    `scale`, as of `posjax.experiment.tasks.Metric`. The first evaluation is the headline, and so is
+    `scale`, as of `posjax.experiment.task.Metric`. The first evaluation is the headline, and so is
     its first metric.
   scores: by evaluation, the number of each metric, `counted` and `why`.
   untrained: the numbers of the headline evaluation before the first step.
@@ -39,45 +39,8 @@ _FORM: Mapping[str, Any] = {
 }
 
 
-def current(line: dict[str, Any]) -> dict[str, Any]:
-  """A line as it is written now; one of an earlier version is converted.
-
-  Earlier lines had a list of scores by length, each with a loss, an accuracy and a token accuracy,
-  and said by `exact` whether the accuracy or the loss was the headline. They are named as the same
-  evaluations are named today, so that old and new lines of a grid go together.
-
-  Args:
-    line: of results.jsonl.
-  """
-  if 'exact' not in line:
-    return line
-  old, metrics = line['scores'], _metrics(line['exact'], line['unit'])
-  again = old[0].get('training_accuracy')
-  evaluations, scores = {}, {}
-  for score in old:
-    # Texts of all lengths were judged together, by the name of their longest row.
-    name, length = ('held out', None) if again is not None else _at(score['length'])
-    role = 'unseen' if score['length'] > old[0]['length'] else 'trained'
-    evaluations[name] = {'role': role, 'length': length, 'metrics': metrics}
-    numbers = {metric: score.get(metric) for metric in metrics}
-    scores[name] = {**numbers, 'counted': score['answers'], 'why': score['why']}
-  if again is not None:
-    # A text has one label, so that answers and tokens are the same.
-    shares = {name: metrics[name] for name in ('accuracy', 'token_accuracy')}
-    name, counted = 'training texts', old[0]['answers']
-    evaluations[name] = {'role': 'training rows', 'length': None, 'metrics': shares}
-    scores[name] = {**dict.fromkeys(shares, again), 'counted': counted, 'why': ''}
-  kept = {name: value for name, value in line.items() if name != 'exact'}
-  untrained = {} if line['untrained'] is None else {'loss': line['untrained']}
-  return {**kept, 'untrained': untrained, 'evaluations': evaluations, 'scores': scores}
-
-
 def check(line: Line) -> None:
-  """Raises ValueError, with the name, if a line of a run that ended well has another form.
-
-  Args:
-    line: as of `current`.
-  """
+  """Raises ValueError, with the name, if a line of a run that ended well has another form."""
   _check(_FORM, line, '')
   evaluations, scores = line['evaluations'], line['scores']
   if not evaluations or set(evaluations) != set(scores):
@@ -132,19 +95,6 @@ _WORDS: Mapping[Any, str] = {
   dict: 'an object',
   list: 'a list',
 }
-
-
-def _at(length: int) -> tuple[str, int]:
-  return f'length {length}', length
-
-
-def _metrics(exact: bool, unit: str) -> dict[str, Any]:
-  """The metrics of an earlier line, the headline first."""
-  share = {'higher': True, 'best': 1.0, 'scale': 100.0}
-  answers = {'accuracy': {'unit': '% of answers right', **share}}
-  tokens = {'token_accuracy': {'unit': '% of tokens right', **share}}
-  loss = {'loss': {'unit': unit, 'higher': False, 'best': None, 'scale': 1.0}}
-  return answers | tokens | loss if exact else loss | {'accuracy': tokens['token_accuracy']}
 
 
 def judged(line: Line) -> list[str]:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from posjax.experiment import record
-from posjax.experiment.compare.lines import check, current
+from posjax.experiment.compare.lines import check
 from posjax.experiment.locks import FULL, Busy, check_held, lock
 
 __all__ = ['FULL', 'Busy', 'append', 'check_held', 'lock', 'read']
@@ -16,7 +16,7 @@ __all__ = ['FULL', 'Busy', 'append', 'check_held', 'lock', 'read']
 def read(folder: Path) -> dict[str, dict[str, Any]]:
   """The lines of cells that ended, the last one of each; a line that a kill cut short is left out.
 
-  A line of success stays, whatever failed later. Lines of earlier versions are converted.
+  A line of success stays, whatever failed later.
 
   Raises:
     ValueError: if a whole line is no result.
@@ -44,15 +44,12 @@ def _row(path: Path, number: int, line: bytes) -> dict[str, Any]:
   if 'scores' not in row:
     return row
   try:
-    row = current(row)
     check(row)
-  except (AttributeError, IndexError, KeyError, TypeError):  # of a line of an earlier version
-    why = 'it must be what a run of an earlier version wrote, but is not'
   except ValueError as error:
-    why = str(error)
-  else:
-    return row
-  raise ValueError(f'{place} cannot be read: {why}; take the line out to have it run again.')
+    raise ValueError(
+      f'{place} cannot be read: {error}; take the line out to have it run again.'
+    ) from error
+  return row
 
 
 def append(path: Path, row: Mapping[str, Any]) -> None:

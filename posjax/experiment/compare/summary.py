@@ -12,9 +12,6 @@ from posjax.experiment.compare.lines import Line, headline, judged, label
 from posjax.experiment.compare.statistics import Interval, interval, verdict
 from posjax.keys import Range, check_section, keys_of
 
-OLDER = {'answers': 'accuracy', 'tokens': 'token_accuracy'}  # what configs call two metrics
-
-
 Portion = Annotated[float, Range(above=0, most=1)]
 
 
@@ -23,9 +20,6 @@ class Rules(NamedTuple):
 
   Attributes:
     quality: the metric by which runs are compared, one of the headline evaluation; '' is its first.
-      'answers', the share of whole answers that are right, and 'tokens', that of their tokens, are
-      other words for `accuracy` and `token_accuracy` where the headline is such a share; other
-      tasks, as ever, are compared by their first metric with either word.
     learned_accuracy: in (0, 1]: where a metric has a best number, a run has learned once it reaches
       this share of it.
     learned_share: of an untrained model's number, in (0, 1]: where a metric has no best number, as
@@ -74,8 +68,6 @@ def measure(line: Line, rules: Rules) -> Measure:
   metrics = next(iter(line['evaluations'].values()))['metrics']
   first, _ = headline(line)
   name = rules.quality or first
-  if name in OLDER and name not in metrics:
-    name = OLDER[name] if first in OLDER.values() else first
   if name not in metrics:
     raise ValueError(
       f'compare.quality must be one of {", ".join(metrics)}, or nothing, but got {rules.quality!r}.'

@@ -10,7 +10,7 @@ def test_a_line_says_the_number_that_is_compared():
   assert told(line, 0, RULES) == (
     '50.0 % of answers right unseen, 100.0 % of answers right trained, in 3 s'
   )
-  tokens = RULES._replace(quality='tokens')
+  tokens = RULES._replace(quality='token_accuracy')
   assert judge(line, 0, tokens).unseen == 75
   assert told(line, 0, tokens).startswith('75.0 % of tokens right unseen')
 
