@@ -1,6 +1,10 @@
 """Trains a Transformer with any positional scheme, and shows how far it extrapolates.
 
-  python train.py --config=configs/default.py --config.scheme='rope(base=5e5)'
+  python train.py
+  python train.py --config.scheme='rope(base=5e5)' --config.steps=700 --workdir=runs/rope
+  python train.py --config=configs/algorithmic.py --config.scheme='rope|none|none'
+  python train.py --config=configs/classification.py --config.task.data=file:PATH
+  python train.py --config=configs/default.py --config.mesh.data=2 --config.checkpoint.use=best
 
 The work folder gets config.json, metrics.jsonl, TensorBoard events, checkpoints, results.json and
 report.png. The same command again resumes, to the same losses: bit for bit on as many processors;
@@ -19,9 +23,8 @@ if __name__ == '__main__':  # a Ctrl-C while JAX is being loaded ends in no trac
   signal.signal(signal.SIGINT, lambda *_: os._exit(130))
 
 from absl import app, flags, logging
-from ml_collections import ConfigDict, config_flags
 
-from posjax.experiment.flags import find_packages_here, parse
+from posjax.experiment.flags import Command, find_packages_here, parse
 from posjax.experiment.interrupt import leave_quietly
 from posjax.experiment.plain import sentence
 from posjax.experiment.run import Result, Setup, run, setup, train
@@ -32,14 +35,12 @@ DEFAULT = Path(__file__).parent / 'configs' / 'default.py'
 LONGEST = 200  # letters of a folder's name
 
 
-def main(argv: list[str]) -> None:
-  del argv  # every argument is a flag
+def main(command: Command) -> None:
   leave_quietly()
   logging.set_verbosity(logging.WARNING)  # orbax tells every file otherwise
-  config = flags.FLAGS.config
   try:
-    workdir = flags.FLAGS.workdir or default_workdir(config)
-    prepared = setup(config, workdir, allow_changed_data=flags.FLAGS.allow_changed_data)
+    workdir = flags.FLAGS.workdir or default_workdir(command)
+    prepared = setup(command.config, workdir, allow_changed_data=flags.FLAGS.allow_changed_data)
   except (ValueError, TypeError, OSError, ImportError, MemoryError) as error:
     sys.exit(f'train.py: error: {sentence(error)}')
   try:
@@ -48,12 +49,10 @@ def main(argv: list[str]) -> None:
     sys.exit(f'train.py: error: {sentence(error)}')
 
 
-def default_workdir(config: ConfigDict) -> Path:
+def default_workdir(command: Command) -> Path:
   """A folder in runs/, named after the config file and the scheme."""
-  name = Path(config_flags.get_config_filename(flags.FLAGS['config'])).stem
-  unquoted = re.sub(r'[^\w.=+-]+', '_', str(config.get('scheme')))  # what no shell must quote
-  scheme = unquoted.strip('_')
-  return Path('runs', f'{name}-{scheme}'[:LONGEST])
+  scheme = re.sub(r'[^\w.=+-]+', '_', str(command.config.get('scheme')))  # what no shell must quote
+  return Path('runs', f'{command.name}-{scheme.strip("_")}'[:LONGEST])
 
 
 if __name__ == '__main__':

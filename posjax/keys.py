@@ -5,18 +5,14 @@ its annotation there, and `Annotated[int, Range(1)]` says its range as well. Who
 task has its keys checked by annotating its arguments.
 """
 
-import functools
 import inspect
 import typing
 from collections.abc import Callable, Mapping, Sequence
-from typing import Annotated, Any, NamedTuple, ParamSpec, TypeVar
+from typing import Annotated, Any, NamedTuple
 
 from posjax.arguments import Range as Range
 from posjax.arguments import Share as Share
 from posjax.arguments import Size, Whole, describe, listed, nearest, read, shown
-
-P = ParamSpec('P')
-R = TypeVar('R')
 
 
 class OneOf:
@@ -136,7 +132,7 @@ def check_section(section: str, given: Any, keys: Keys) -> None:
     raise TypeError(f'{what} must be a section of keys, but got {_named(given)}.')
   for name in given:
     if name not in keys.known and not keys.further:
-      raise ValueError(unknown_key(f'{prefix}{name}', [f'{prefix}{each}' for each in keys.known]))
+      raise ValueError(_unknown_key(f'{prefix}{name}', [f'{prefix}{each}' for each in keys.known]))
   for name, key in keys.known.items():
     if name in given:
       check_value(f'{prefix}{name}', key.hint, given[name])
@@ -151,8 +147,8 @@ def _named(given: Any) -> str:
   return shown(given)
 
 
-def unknown_key(name: str, known: Sequence[str]) -> str:
-  """The sentence about a key that there is not."""
+def _unknown_key(name: str, known: Sequence[str]) -> str:
+  """The error message for an unknown key."""
   near = nearest(name, known)
   hint = f'did you mean {near!r}?' if near else f'there are: {", ".join(sorted(known))}.'
   return f'The config has no key {name!r}; {hint}'
@@ -180,28 +176,6 @@ def check_value(name: str, hint: Any, value: Any) -> None:
     read(value, hint, name)
     if not _is_plain(value):
       raise TypeError(f'{name} must be {describe(hint)} of Python, but got {shown(value)}.')
-
-
-def checked(section: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
-  """A decorator: the arguments that a function gets by name are checked by its annotations.
-
-  Args:
-    section: the part of a config whose keys they are.
-  """
-
-  def decorate(function: Callable[P, R]) -> Callable[P, R]:
-    known = keys_of(function).known
-
-    @functools.wraps(function)
-    def call(*args: P.args, **kwargs: P.kwargs) -> R:
-      for name, value in kwargs.items():
-        if name in known:
-          check_value(f'{section}.{name}', known[name].hint, value)
-      return function(*args, **kwargs)
-
-    return call
-
-  return decorate
 
 
 def _is_known(hint: Any) -> bool:

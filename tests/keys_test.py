@@ -14,7 +14,6 @@ from posjax.keys import (
   Section,
   check_section,
   check_value,
-  checked,
   keys_of,
 )
 
@@ -127,13 +126,3 @@ def test_a_reader_that_takes_any_argument_has_no_unknown_keys_and_classes_are_re
   with pytest.raises(TypeError, match=r'm\.name must be a string, but got 2'):
     check_section('m', {'width': 1, 'name': 2}, keys_of(Record))
   assert isinstance(keys_of(Record), Keys)
-
-
-def test_a_checked_function_checks_what_it_gets_by_name():
-  @checked('optimizer')
-  def make(steps: int, *, rate: Percent) -> float:
-    return steps * rate
-
-  assert make(2, rate=3) == 6
-  with pytest.raises(ValueError, match=r'optimizer\.rate must be a finite number from 0 to 100'):
-    make(2, rate=-1)

@@ -33,8 +33,6 @@ from posjax.experiment import unreadable
 from posjax.experiment.workdir import Unwritten
 from posjax.keys import Count
 
-USES = ('last', 'best', 'mean')
-
 
 class Choice(NamedTuple):
   """Which checkpoints stay on the disk, and which model is scored at the end and asked.
@@ -107,14 +105,11 @@ def read_section(
   mean_of: Count | None,
 ) -> Choice:
   """Reads the keys of `config.checkpoint`; arguments and errors as of `choose`."""
-  check_known('checkpoint.use', use, USES)
   for name, value, reader in (('metric', metric, 'best'), ('mean_of', mean_of, 'mean')):
     if value is not None and use != reader:
       raise ValueError(
         f"checkpoint.{name} is for checkpoint.use='{reader}', but got {value!r} with '{use}'."
       )
-  if keep < 1:
-    raise ValueError(f'checkpoint.keep must be at least 1, but got {keep}.')
   choice = Choice(keep, every, steps, use)
   if use == 'best':
     if not higher:
@@ -131,10 +126,10 @@ def read_section(
 
 
 def _checked_mean_of(mean_of: int | None, keep: int, steps: int, every: int) -> int:
-  if mean_of is None or mean_of < 1:
+  if mean_of is None:
     raise ValueError(
-      "checkpoint.use='mean' needs checkpoint.mean_of of at least 1, how many of the last "
-      f'checkpoints are averaged, but got {mean_of}.'
+      "checkpoint.use='mean' needs checkpoint.mean_of, how many of the last checkpoints are "
+      'averaged, but got None.'
     )
   if mean_of > keep:
     raise ValueError(

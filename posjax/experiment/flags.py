@@ -1,38 +1,36 @@
 """The command line: a config file, changes to its keys, and a work folder.
 
-Whatever is wrong ends in one sentence: with status 2 where the command line itself is, with status
-1 where the config file is.
+The flags are absl's, and those of the config's keys `ml_collections.config_flags`'. Errors end in
+one line: with status 2 those of the command line, with status 1 those of the config file.
 """
 
-import difflib
+import ast
+import contextlib
 import functools
 import os
-import re
 import sys
 import textwrap
 import traceback
 import types
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from importlib.machinery import SourceFileLoader
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, NamedTuple, NoReturn
 
 from absl import flags
 from ml_collections import ConfigDict, config_flags
 
-from posjax.experiment.plain import sentence
-from posjax.keys import unknown_key
 
-FORMS = {
-  'int': 'an integer',
-  'float': 'a number',
-  'bool': 'true or false',
-  'string': 'a string',
-}
+class Command(NamedTuple):
+  """A command line.
 
+  Attributes:
+    config: of its config file, with the keys set that it sets.
+    name: of the config file, without folders and ending.
+  """
 
-class BadFlag(Exception):
-  """A flag that there is not, or a value that it does not take."""
+  config: ConfigDict
+  name: str
 
 
 class BadFile(Exception):
@@ -51,52 +49,43 @@ def find_packages_here() -> None:
     sys.path.insert(1, here)
 
 
-def parse(
-  argv: list[str], default: Path, others: Sequence[flags.FlagHolder[Any]] = ()
-) -> list[str]:
-  """Defines and reads the flags of a run; whatever is wrong with them ends in one sentence.
+def parse(argv: list[str], default: Path, others: Sequence[flags.FlagHolder[Any]] = ()) -> Command:
+  """Defines and reads the flags of a run; errors, and --help, end the process.
 
   Args:
     argv: the command line.
     default: the config that is read where none is given.
     others: the flags that the command has besides; `--help` lists them, too.
-
-  Returns:
-    What is left of the command line: the name of the program.
   """
   program = Path(argv[0]).name
   flags.DEFINE_string('workdir', None, 'Folder of the run; by default one in runs/.')
   flags.DEFINE_boolean(
     'allow_changed_data', False, 'Goes on though the data changed since the run began.'
   )
-  if _asks_for_help(argv[1:]):
+  if not {'-h', '-help', '--help', '-helpshort', '--helpshort', '-?'}.isdisjoint(argv[1:]):
     print(_help(default, ['workdir', 'allow_changed_data', *(holder.name for holder in others)]))
     sys.exit(0)
+  # --config is read before the flags of its keys can be defined; of several, the last one counts.
+  file = flags.FlagValues()
+  file.set_gnu_getopt(True)
+  flags.DEFINE_string('config', str(default), 'A config file.', flag_values=file)
   try:
-    path = _config_path(argv[1:])
-    known = load(str(default) if path is None else path)
-    _check_keys(argv[1:], known)
-    argv = _last_config(argv)
-    config_flags.DEFINE_config_file('config', str(default), lock_config=True, sys_argv=argv)
-    rest = flags.FLAGS(argv)
-    if len(rest) > 1:
-      raise BadFlag(f'after {program} come flags alone, as --workdir=FOLDER, but got {rest[1]!r}.')
-    return rest
+    argv = file(argv, known_only=True)
+    path = str(file['config'].value)
+    config = load(path)
+    config_flags.DEFINE_config_dict('config', config, sys_argv=argv)
+    extra = flags.FLAGS(argv)[1:]
+    if extra:
+      raise flags.Error(
+        f'after {program} come flags alone, as --workdir=FOLDER, but got {extra[0]!r}.'
+      )
   except BadFile as error:
-    _end(program, sentence(error), 1)
-  except BadFlag as error:
-    _end(program, sentence(error), 2)
-  except flags.UnrecognizedFlagError as error:
-    near = difflib.get_close_matches(error.flagname, list(flags.FLAGS), n=1)
-    told = f'; did you mean --{near[0]}?' if near else '; --help lists those that there are.'
-    _end(program, f'There is no flag --{error.flagname}{told}', 2)
-  except (flags.Error, AttributeError, KeyError, TypeError, ValueError, OSError) as error:
-    _end(program, _told(sentence(error)), 2)
-
-
-def _asks_for_help(given: Sequence[str]) -> bool:
-  flags_alone = given[: given.index('--')] if '--' in given else given
-  return not {'-h', '-help', '--help', '-helpshort', '--helpshort', '-?'}.isdisjoint(flags_alone)
+    _end(program, str(error), 1)
+  except (AttributeError, KeyError) as error:
+    _end(program, f'The config has no such key: {_text(error)}', 2)
+  except (flags.Error, TypeError, ValueError, OSError) as error:
+    _end(program, str(error), 2)
+  return Command(flags.FLAGS.config, Path(path.partition(':')[0]).stem)
 
 
 def _help(default: Path, names: Sequence[str]) -> str:
@@ -122,7 +111,7 @@ def _help(default: Path, names: Sequence[str]) -> str:
 
 
 def load(path: str) -> ConfigDict:
-  """The config that a file makes.
+  """Runs a config file.
 
   Args:
     path: of the file; what follows its first colon is handed to `get_config`.
@@ -137,109 +126,33 @@ def load(path: str) -> ConfigDict:
     module = types.ModuleType('config')
     module.__file__ = name
     SourceFileLoader('config', name).exec_module(module)
-    if not callable(getattr(module, 'get_config', None)):
-      raise BadFile(f'{name} must have a function get_config, but has none.')
     config = module.get_config(*([argument] if colon else []))
-  except BadFile:
-    raise
   except (Exception, SystemExit) as error:
-    raise BadFile(_stopped(f'{_place(error, name)}: {_reason(error)}')) from error
+    kind = type(error).__name__
+    raise BadFile(f'{_place(error, name)}: {kind}: {_text(error)}') from error
   if not isinstance(config, ConfigDict):
     got = type(config).__name__
     raise BadFile(f'{name}: get_config() must return a ConfigDict, but it returned {got}.')
   return config
 
 
-def _reason(error: BaseException) -> str:
-  """The kind of an error, and what it says."""
-  kind = type(error).__name__
-  message = error.msg if isinstance(error, SyntaxError) else str(error)
-  # Some errors of ml_collections hold others as Python would print them, with their quotes.
-  message = ' '.join(message.replace('\\n', ' ').replace("\\'", "'").split())
-  return f'{kind}: {message}' if message else kind
-
-
 def _place(error: BaseException, name: str) -> str:
-  """The file and the line of an error: within that file, if any of it was at work."""
+  """The line of a config file at which an error was raised, where it was raised there."""
   if isinstance(error, SyntaxError) and error.filename:
     return f'{error.filename}, line {error.lineno}'
   frames = traceback.extract_tb(error.__traceback__)
-  mine = [frame for frame in frames if frame.filename == name]
-  return f'{name}, line {mine[-1].lineno}' if mine else name
+  lines = [each.lineno for each in frames if each.filename == name]
+  return f'{name}, line {lines[-1]}' if lines else name
 
 
-def _config_path(argv: list[str]) -> str | None:
-  """The value of the last --config, as of any flag; None where it is not given."""
-  given = [argv[place] for place in _configs(argv)]
-  if not given:
-    return None
-  flag, *value = given[-1]
-  return value[0] if value else flag.partition('=')[2]
-
-
-def _last_config(argv: list[str]) -> list[str]:
-  """A command line with the last --config alone, before the keys of it that are set."""
-  program, *given = argv
-  places = _configs(given)
-  last = [word for place in places[-1:] for word in given[place]]
-  for place in reversed(places):
-    del given[place]
-  return [program, *last, *given]
-
-
-def _configs(argv: list[str]) -> list[slice]:
-  """Where each --config stands in a command line, with its value."""
-  end = argv.index('--') if '--' in argv else len(argv)
-  whole = [i for i in range(end) if re.match(r'--?config=', argv[i])]
-  parted = [i for i in range(end) if argv[i] in ('-config', '--config')]
-  places = {**{i: slice(i, i + 1) for i in whole}, **{i: slice(i, i + 2) for i in parted}}
-  return [places[i] for i in sorted(places)]
-
-
-def _overridden(argv: list[str]) -> Iterator[str]:
-  """The keys of a config that a command line sets."""
-  for argument in argv:
-    if argument == '--':
-      return
-    if match := re.match(r'--?(?:no)?config\.([^=]*)', argument):
-      yield match[1]
-
-
-def _check_keys(argv: list[str], config: ConfigDict) -> None:
-  known = list(_keys(config))
-  for key in _overridden(argv):
-    if key not in known:
-      below = [each for each in known if each.startswith(f'{key}.')]
-      if below:
-        raise BadFlag(
-          f'config.{key} is a section: its keys are set one by one, as --config.{below[0]}.'
-        )
-      raise BadFlag(unknown_key(key, known))
-
-
-def _keys(config: ConfigDict, prefix: str = '') -> Iterator[str]:
-  """Every key that holds a value, as 'model.num_layers'."""
-  for key, value in config.items(preserve_field_references=True):
-    if isinstance(value, ConfigDict):
-      yield from _keys(value, f'{prefix}{key}.')
-    else:
-      yield f'{prefix}{key}'
-
-
-def _told(message: str) -> str:
-  """A message of absl about a value, as a sentence."""
-  match = re.match(r'flag --([\w.]+)=(.*?): ', message, re.DOTALL)
-  if match and match[1] in flags.FLAGS:
-    form = FORMS.get(flags.FLAGS[match[1]].flag_type(), 'a tuple, such as (1, 2)')
-    return f'--{match[1]} must be {form}, but got {match[2]!r}.'
-  return _stopped(message.removeprefix('ERROR:: '))
-
-
-def _stopped(message: str) -> str:
-  """A sentence with its full stop."""
-  return message if message.endswith(('.', '?', '!')) else f'{message}.'
+def _text(error: BaseException) -> str:
+  """The message of an error; those of ml_collections may hold another as Python prints it."""
+  text = error.msg if isinstance(error, SyntaxError) else str(error)
+  with contextlib.suppress(ValueError, SyntaxError):
+    text = str(ast.literal_eval(text))
+  return text
 
 
 def _end(program: str, message: str, status: int) -> NoReturn:
-  print(f'{program}: error: {message}', file=sys.stderr)
+  print(f'{program}: error: {" ".join(message.split())}', file=sys.stderr)
   sys.exit(status)

@@ -8,14 +8,13 @@ import jax.numpy as jnp
 import optax
 
 from posjax.arguments import Range, check_known
-from posjax.keys import Rate, Share, Whole, checked
+from posjax.keys import Rate, Share, Whole
 
 SCHEDULES = ('constant', 'cosine', 'linear', 'vaswani')
 
 Limit = Annotated[float, Range(above=0, most=math.inf)]  # inf limits nothing
 
 
-@checked('optimizer')
 def make(
   steps: int,
   *,
@@ -88,7 +87,6 @@ def make(
   return optax.chain(*members)
 
 
-@checked('optimizer')
 def make_schedule(
   name: str, steps: int, *, learning_rate: Rate, warmup_steps: Whole, final_fraction: Rate
 ) -> optax.Schedule:

@@ -1,27 +1,44 @@
-"""The keys of a whole config: where each of them is read, and their checks before a run is built.
+"""The keys of a config, and their checks before a run is built.
 
-The keys of a section are the arguments of the function that reads it, with their annotations
-(`checks.py`). A task names the reader of `config.model` by the annotation of its argument `model`.
+The keys of a section are the arguments of the function that takes them, with their annotations
+(`posjax/keys.py`). A task names who takes `config.model` by the annotation of its argument `model`.
 """
 
 import inspect
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from types import MappingProxyType
+from typing import Annotated, Any, NamedTuple
 
 from ml_collections import ConfigDict
 
 from posjax.experiment import checkpoint, optimizer, sharding
-from posjax.experiment.compare.summary import Rules
 from posjax.experiment.task import get_task
-from posjax.keys import Count, Key, Keys, Seed, check_section, check_value, keys_of
+from posjax.keys import Count, Key, Keys, Range, Section, Seed, check_section, check_value, keys_of
 
-SECTIONS = ('task', 'model', 'optimizer', 'checkpoint', 'mesh')
-FROM_ABOVE = ('steps', 'every', 'higher')  # arguments of a reader that other keys give
 FROM_THE_RUN = ('seed', 'batch_size', 'vocabulary')  # arguments of a task that are no keys of it
+
+Portion = Annotated[float, Range(above=0, most=1)]
+SectionOf = Mapping[str, Any]
+
+
+class Rules(NamedTuple):
+  """How runs are judged: the section `compare` of a config.
+
+  Attributes:
+    quality: the metric by which runs are compared, one of the headline evaluation; '' is its first.
+    learned_accuracy: in (0, 1]: where a metric has a best number, a run has learned once it reaches
+      this share of it.
+    learned_share: of an untrained model's number, in (0, 1]: where a metric has no best number, as
+      a loss, a run has learned once this share is gone.
+  """
+
+  quality: str
+  learned_accuracy: Portion
+  learned_share: Portion
 
 
 class Run(NamedTuple):
-  """The keys that stand in no section.
+  """A whole config.
 
   Attributes:
     scheme: as `posjax.get` reads it; '|' parts those of a pattern.
@@ -31,6 +48,12 @@ class Run(NamedTuple):
     log_every: steps from one row of losses to the next.
     eval_every: steps from one evaluation to the next.
     checkpoint_every: steps from one checkpoint to the next.
+    task: its `name`, and the arguments of its constructor.
+    model: as the task has it.
+    optimizer: of `optimizer.make`.
+    checkpoint: of `checkpoint.read_section`.
+    mesh: of `sharding.make_mesh`.
+    compare: of comparisons alone, whose runs do not have it.
   """
 
   scheme: str
@@ -40,6 +63,15 @@ class Run(NamedTuple):
   log_every: Count
   eval_every: Count
   checkpoint_every: Count
+  task: Annotated[SectionOf, Section(lambda: Keys({'name': Key(str)}, further=True))]
+  model: SectionOf
+  optimizer: Annotated[SectionOf, Section(lambda: keys_of(optimizer.make, ['steps']))]
+  checkpoint: Annotated[SectionOf, Section(lambda: keys_of(checkpoint.read_section, FROM_ABOVE))]
+  mesh: Annotated[SectionOf, Section(lambda: keys_of(sharding.make_mesh))]
+  compare: Annotated[SectionOf, Section(lambda: keys_of(Rules))] = MappingProxyType({})
+
+
+FROM_ABOVE = ('steps', 'every', 'higher')  # arguments of `read_section` that other keys give
 
 
 def check(config: ConfigDict) -> None:
@@ -52,24 +84,11 @@ def check(config: ConfigDict) -> None:
   if not isinstance(config, ConfigDict):
     raise TypeError(f'A config must be a ConfigDict, but got {type(config).__name__}.')
   given = config.to_dict()
-  sections = {name: Key(Mapping[str, Any]) for name in SECTIONS}
-  # `compare` is read by comparisons alone, whose runs do not have it.
-  sections['compare'] = Key(Mapping[str, Any], required=False)
-  check_section('', given, Keys({**keys_of(Run).known, **sections}))
-  check_section('task', given['task'], Keys({'name': Key(str)}, further=True))
-  check_section('optimizer', given['optimizer'], keys_of(optimizer.make, without=['steps']))
-  check_section('checkpoint', given['checkpoint'], keys_of(checkpoint.read_section, FROM_ABOVE))
-  check_section('mesh', given['mesh'], keys_of(sharding.make_mesh))
-  if 'compare' in given:
-    check_section('compare', given['compare'], keys_of(Rules))
-  _check_task(given['task'], given['model'])
-
-
-def _check_task(task: Mapping[str, Any], model: Mapping[str, Any]) -> None:
-  constructor = get_task(task['name'])
-  scheme, reader, *_ = inspect.signature(constructor).parameters
+  check_section('', given, keys_of(Run))
+  constructor = get_task(given['task']['name'])
+  scheme, model, *_ = inspect.signature(constructor).parameters
   keys = keys_of(constructor, without=[scheme, *FROM_THE_RUN])
   own = {'name': Key(str), **keys.known}
-  hint = own.pop(reader, Key()).hint
-  check_section('task', task, keys._replace(known=own))
-  check_value('model', hint, model)
+  hint = own.pop(model, Key()).hint
+  check_section('task', given['task'], keys._replace(known=own))
+  check_value('model', hint, given['model'])

@@ -151,7 +151,7 @@ WRONG = [
   ({'metric': 'loss'}, r"metric is for checkpoint\.use='best', but got 'loss' with 'last'"),
   ({'mean_of': 2}, r"mean_of is for checkpoint\.use='mean', but got 2 with 'last'"),
   ({'use': 'best', 'metric': 'los'}, r"Unknown checkpoint\.metric 'los'; did you mean 'loss'"),
-  ({'use': 'mean'}, r"'mean' needs checkpoint\.mean_of of at least 1.*got None"),
+  ({'use': 'mean'}, r"'mean' needs checkpoint\.mean_of, .*got None"),
   ({'use': 'mean', 'mean_of': 0}, r'of at least 1.*got 0'),
   ({'use': 'mean', 'mean_of': 3}, r'keep must be at least checkpoint\.mean_of, 3, .* but got 2'),
   (

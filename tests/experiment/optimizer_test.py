@@ -11,6 +11,7 @@ import pytest
 
 from configs import default
 from posjax.experiment import optimizer
+from posjax.experiment.settings import check
 
 STEPS = 40
 
@@ -196,5 +197,12 @@ WRONG = [
 
 @pytest.mark.parametrize(('changes', 'message'), WRONG)
 def test_what_is_out_of_range_is_refused_in_one_sentence(changes, message):
+  config = default.get_config()
+  config.update(steps=STEPS, optimizer=settings(**{'warmup_steps': 5, **changes}))
+
+  def make():
+    check(config)
+    optimizer.make(STEPS, **config.optimizer)
+
   with pytest.raises(ValueError, match=message):
-    optimizer.make(STEPS, **settings(**{'warmup_steps': 5, **changes}))
+    make()

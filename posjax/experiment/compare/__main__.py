@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 import jax
 from absl import app, flags
-from ml_collections import ConfigDict, config_flags
+from ml_collections import ConfigDict
 
 from posjax.experiment import settings
 from posjax.experiment.compare import page, plots, results
@@ -25,10 +25,11 @@ from posjax.experiment.compare.origin import origin
 from posjax.experiment.compare.pool import Ended, run_all
 from posjax.experiment.compare.progress import Grid
 from posjax.experiment.compare.refused import Ends, check_each
-from posjax.experiment.compare.summary import Rules, data_of_axes, summarize
+from posjax.experiment.compare.summary import data_of_axes, summarize
 from posjax.experiment.compare.table import print_tables
-from posjax.experiment.flags import parse
+from posjax.experiment.flags import Command, parse
 from posjax.experiment.interrupt import interrupts, leave_quietly
+from posjax.experiment.settings import Rules
 
 DEFAULT = Path('configs', 'default.py')
 
@@ -205,8 +206,8 @@ def left_out(others: Sequence[Mapping[str, Any]]) -> str:
   )
 
 
-def read(argv: Sequence[str]) -> list[str]:
-  """Defines and reads the command line; returns what is left of it."""
+def read(argv: Sequence[str]) -> Command:
+  """Defines and reads the command line."""
   own = [
     flags.DEFINE_string('schemes', None, 'What to compare, with commas: lines of posjax.get.'),
     flags.DEFINE_integer('seeds', 3, "Runs of each, with seeds that count up from the config's."),
@@ -219,16 +220,13 @@ def read(argv: Sequence[str]) -> list[str]:
   return parse(['compare', *argv[1:]], DEFAULT, own)
 
 
-def main(argv: Sequence[str]) -> None:
+def main(command: Command) -> None:
   """Runs, and tells; the exit status is 1 if a cell failed, or with one sentence otherwise."""
-  if len(argv) > 1:
-    sys.exit(f'compare: error: unknown arguments {argv[1:]}.')
   leave_quietly()
   jax.config.update('jax_platforms', 'cpu')  # this process only leads; the accelerator is theirs
-  name = Path(config_flags.get_config_filename(flags.FLAGS['config'])).stem
-  folder = Path(flags.FLAGS.workdir or Path('runs', f'{name}-compare'))
+  folder = Path(flags.FLAGS.workdir or Path('runs', f'{command.name}-compare'))
   try:
-    todo = plan(flags.FLAGS.config, folder, flags.FLAGS)
+    todo = plan(command.config, folder, flags.FLAGS)
     work(todo)
     sys.exit(0 if tell(todo) else 1)
   except (ValueError, TypeError, AttributeError, OSError, Full, results.Busy) as error:

@@ -10,8 +10,9 @@ from rich.progress import BarColumn, Progress, TextColumn
 from posjax.experiment.compare.cell import steps_done
 from posjax.experiment.compare.grid import Cell
 from posjax.experiment.compare.pool import Ended
-from posjax.experiment.compare.summary import Rules, judge, measure
+from posjax.experiment.compare.summary import judge, measure
 from posjax.experiment.plain import console
+from posjax.experiment.settings import Rules
 
 
 class Grid:

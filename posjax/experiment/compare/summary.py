@@ -3,42 +3,14 @@
 import functools
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Annotated, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from ml_collections import ConfigDict
 
 from posjax.experiment.compare.grid import Cell
 from posjax.experiment.compare.lines import Line, headline, judged, label
 from posjax.experiment.compare.statistics import Interval, interval, verdict
-from posjax.keys import Range, check_section, keys_of
-
-Portion = Annotated[float, Range(above=0, most=1)]
-
-
-class Rules(NamedTuple):
-  """How runs are judged: the section `compare` of a config.
-
-  Attributes:
-    quality: the metric by which runs are compared, one of the headline evaluation; '' is its first.
-    learned_accuracy: in (0, 1]: where a metric has a best number, a run has learned once it reaches
-      this share of it.
-    learned_share: of an untrained model's number, in (0, 1]: where a metric has no best number, as
-      a loss, a run has learned once this share is gone.
-  """
-
-  quality: str
-  learned_accuracy: Portion
-  learned_share: Portion
-
-  def check(self) -> 'Rules':
-    """Returns these rules, once each of them is in its range.
-
-    Raises:
-      TypeError: if one has another type.
-      ValueError: if one is out of its range.
-    """
-    check_section('compare', self._asdict(), keys_of(Rules))
-    return self
+from posjax.experiment.settings import Rules
 
 
 class Measure(NamedTuple):

@@ -107,21 +107,6 @@ def test_tokens_are_judged_where_the_rules_say_so():
   assert found.unit == '% of tokens right'
 
 
-@pytest.mark.parametrize(
-  ('changed', 'message'),
-  [
-    (
-      {'learned_accuracy': 90},
-      'compare.learned_accuracy must be a finite number above 0 and of at most 1, but got 90',
-    ),
-    ({'learned_share': 0.0}, 'compare.learned_share'),
-  ],
-)
-def test_rules_out_of_range_are_refused(changed, message):
-  with pytest.raises(ValueError, match=message):
-    RULES._replace(**changed).check()
-
-
 def test_a_quality_that_no_run_has_is_refused_with_those_that_there_are():
   lines = {'none': [result([100, 50])] * 3}
   message = "must be one of accuracy, token_accuracy, loss, or nothing, but got 'f1'"
