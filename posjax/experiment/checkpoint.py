@@ -16,7 +16,6 @@ import logging as standard_logging
 import math
 import os
 import sys
-import threading
 from collections.abc import Callable, Generator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -196,37 +195,34 @@ def _written(folder: Path) -> Generator[None]:
 
 @contextlib.contextmanager
 def _no_tracebacks() -> Generator[None]:
-  """Keeps back what Orbax and its libraries print of an error in a thread beside raising it.
+  """Keeps back the tracebacks that Orbax and TensorStore print of an error which they raise, too.
 
-  Some print it only when they are cleared away, so that after an error this stays as it is.
+  After an error this stays as it is, since their threads may still print some.
   """
 
-  def told(record: standard_logging.LogRecord) -> bool:
+  def is_news(record: standard_logging.LogRecord) -> bool:
     return not record.exc_info or (record.name == 'absl' and 'orbax' not in record.pathname)
 
-  def hook(*error) -> None:
-    if threading.current_thread() is threading.main_thread():
-      before(*error)
+  def unraisable(given: Any) -> None:
+    # TensorStore tells asyncio of failed writes after Orbax has closed its event loop.
+    if not isinstance(given.exc_value, RuntimeError):
+      before(given)
 
   loggers = [standard_logging.getLogger(name) for name in ('absl', 'asyncio', 'concurrent.futures')]
-  before, sys.excepthook = sys.excepthook, hook  # C++ calls it in threads of its own
+  before, sys.unraisablehook = sys.unraisablehook, unraisable
   for logger in loggers:
-    logger.addFilter(told)
+    logger.addFilter(is_news)
+  failed = False
   try:
     yield
   except Unwritten:
+    failed = True
     raise
-  except BaseException:
-    _as_before(loggers, told, before)
-    raise
-  else:
-    _as_before(loggers, told, before)
-
-
-def _as_before(loggers: Sequence[standard_logging.Logger], told: Any, hook: Any) -> None:
-  sys.excepthook = hook
-  for logger in loggers:
-    logger.removeFilter(told)
+  finally:
+    if not failed:
+      sys.unraisablehook = before
+      for logger in loggers:
+        logger.removeFilter(is_news)
 
 
 class _Kept(PreservationPolicy):

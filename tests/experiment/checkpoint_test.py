@@ -3,7 +3,10 @@
 import itertools
 import json
 import math
+import resource
 import shutil
+import sys
+import time
 
 import chex
 import grain
@@ -17,6 +20,7 @@ from posjax.experiment import checkpoint, report, run, trained, unreadable
 from posjax.experiment.checkpoint import Choice
 from posjax.experiment.evaluation import evaluate
 from posjax.experiment.training import State
+from posjax.experiment.workdir import Unwritten
 from tests.experiment.support import faults
 from tests.experiment.support.runs import killed_run_resumes, losses, small
 from train import setup, train
@@ -435,3 +439,23 @@ def test_a_run_whose_newest_checkpoint_is_harmed_says_so_and_ends_as_if_it_were_
   assert 'resuming after step 4' in shown
   assert losses(folder) == losses(tmp_path / 'whole')
   assert harmed.scores['all points'].values == whole.scores['all points'].values
+
+
+def test_a_full_disk_prints_nothing_beside_the_error(tmp_path, monkeypatch):
+  """Each array that TensorStore could not write had a traceback of its own."""
+  printed = []
+  monkeypatch.setattr(sys, 'unraisablehook', lambda given: printed.append(given.exc_value))
+  state = list(jax.random.normal(jax.random.key(0), (40, 10_000)))
+  data = iter(grain.MapDataset.range(9).to_iter_dataset())
+  soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+  try:
+    with (  # noqa: PT012, since closing raises as well
+      pytest.raises(Unwritten, match='File too large'),
+      checkpoint.manager(tmp_path, Choice()) as checkpoints,
+    ):
+      resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, hard))
+      checkpoint.save(checkpoints, 1, state, data)
+  finally:
+    resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+  time.sleep(0.3)  # its threads end
+  assert not printed
