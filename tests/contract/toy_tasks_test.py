@@ -23,15 +23,14 @@ from ml_collections import ConfigDict
 
 import posjax
 from configs import default
-from posjax.experiment import ask, interrupt, report, run
-from posjax.experiment import task as tasks
-from posjax.experiment import tasks as rooms
-from posjax.experiment.compare import page, plots, results
+from posjax.experiment import ask, interrupt, record, report, run, task, tasks
+from posjax.experiment.compare import page, results
 from posjax.experiment.compare.cell import run_cell
 from posjax.experiment.compare.grid import cells
-from posjax.experiment.compare.summary import Rules, summarize
+from posjax.experiment.compare.summary import summarize
 from posjax.experiment.compare.table import print_tables
 from posjax.experiment.evaluation import add, check
+from posjax.experiment.settings import Rules
 from tests.experiment.support import judged
 from tests.experiment.toys import chain, spelling
 from tests.support.paths import ROOT
@@ -44,18 +43,18 @@ def outside(tmp_path_factory):
   """A folder with `spelling/task.py`, in the registry; and a package `mine` on Python's path."""
   place = tmp_path_factory.mktemp('outside')
   (place / 'folder' / 'spelling').mkdir(parents=True)
-  shutil.copy(TOYS / 'spelling.py', place / 'folder' / 'spelling' / 'task.py')
   (place / 'folder' / 'spelling' / '__init__.py').touch()
+  shutil.copy(TOYS / 'spelling.py', place / 'folder' / 'spelling' / 'task.py')
   (place / 'mine').mkdir()
   (place / 'mine' / '__init__.py').touch()
   shutil.copy(TOYS / 'chain.py', place / 'mine')
   with pytest.MonkeyPatch.context() as patch:
-    patch.setattr(rooms, '__path__', [*rooms.__path__, str(place / 'folder')])
+    patch.setattr(tasks, '__path__', [*tasks.__path__, str(place / 'folder')])
     patch.syspath_prepend(str(place))
     yield place
-  for name in [*sys.modules]:
-    if name.startswith(('mine', 'posjax.experiment.tasks.spelling')):
-      sys.modules.pop(name)
+  spelling_names = 'posjax.experiment.tasks.spelling', 'posjax.experiment.tasks.spelling.task'
+  for name in ('mine', 'mine.chain', *spelling_names):
+    sys.modules.pop(name, None)
 
 
 @pytest.fixture(scope='module')
@@ -153,8 +152,8 @@ def test_a_metric_of_the_corpus_sees_every_sentence_once_at_the_end_alone(traine
 
 def test_batches_of_two_shapes_say_their_own_tokens():
   rows = spelling.batch(['badce', 'ee'])
-  assert tasks.count_tokens(rows) == 5 + 3 + 2 + 0
-  assert tasks.count_tokens({'short': np.zeros((2, 1)), 'inputs': np.zeros((2, 7))}) == 14
+  assert task.count_tokens(rows) == 5 + 3 + 2 + 0
+  assert task.count_tokens({'short': np.zeros((2, 1)), 'inputs': np.zeros((2, 7))}) == 14
 
 
 def test_the_loss_of_a_row_is_that_of_all_its_sequences_of_tags():
@@ -249,7 +248,7 @@ def test_a_task_from_outside_is_compared_by_its_own_metrics(
   for cell in grid:
     row = {'id': cell.id, 'scheme': cell.scheme, 'axes': {}, 'seed': cell.seed}
     row |= run_cell(cell.config, tmp_path / cell.id)
-    results.append(tmp_path / 'results.jsonl', row)
+    record.append(tmp_path / 'results.jsonl', row)
   there = results.read(tmp_path)
   headline, other, best = {
     'spelling': ('corpus', None, 100.0),
@@ -263,7 +262,6 @@ def test_a_task_from_outside_is_compared_by_its_own_metrics(
   assert found.rows[0].trained.mean == pytest.approx(expected)
   print_tables(found)
   assert found.unit in capsys.readouterr().out
-  plots.draw(tmp_path, found)
   page.write(tmp_path / 'report.html', found)
   if other:
     by_loss = summarize(grid, there, 'none', Rules(other, 0.9, 0.01))
@@ -308,9 +306,9 @@ def test_the_commands_find_a_task_by_the_path_of_its_module(outside, tmp_path):
 
 
 def test_a_task_is_named_by_a_folder_of_tasks_or_by_the_path_of_a_module(outside):
-  assert 'spelling' in tasks.names()
-  assert tasks.get_task('spelling').__module__ == 'posjax.experiment.tasks.spelling.task'
-  assert tasks.get_task('mine.chain').__module__ == 'mine.chain'
+  assert 'spelling' in task.names()
+  assert task.get_task('spelling').__module__ == 'posjax.experiment.tasks.spelling.task'
+  assert task.get_task('mine.chain').__module__ == 'mine.chain'
   (outside / 'mine' / 'empty.py').touch()
   (outside / 'mine' / 'broken.py').write_text('import nothing_of_the_kind\n')
   for name, message in (
@@ -320,9 +318,9 @@ def test_a_task_is_named_by_a_folder_of_tasks_or_by_the_path_of_a_module(outside
     ('mine.empty', "'mine.empty' should have a function `task`, but it has none"),
   ):
     with pytest.raises(ValueError, match=message):
-      tasks.get_task(name)
+      task.get_task(name)
   with pytest.raises(ModuleNotFoundError, match='nothing_of_the_kind'):
-    tasks.get_task('mine.broken')
+    task.get_task('mine.broken')
 
 
 def test_sums_are_added_part_by_part_or_by_their_own_addition():

@@ -38,7 +38,7 @@ def summary():
 
 def test_a_comparison_draws_and_prints_the_values_of_an_axis_as_they_are(capsys):
   found = summary()
-  for draw in (plots._lengths, plots._steps, plots._cost):
+  for draw in (plots._by_length, plots._by_step, plots._by_seed, plots._by_cost):
     assert any(ODD in text for text in texts(draw(found)))
   print_tables(found)
   shown = capsys.readouterr().out

@@ -10,7 +10,7 @@ work folder gets results.jsonl, report.html, and pictures as PNG and SVG.
 
 import contextlib
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -18,17 +18,17 @@ import jax
 from absl import app, flags
 from ml_collections import ConfigDict
 
-from posjax.experiment import settings
-from posjax.experiment.compare import page, plots, results
+from posjax.experiment import optimizer, record, settings
+from posjax.experiment.compare import page, results
 from posjax.experiment.compare.grid import Cell, cells, read_axis, read_schemes
 from posjax.experiment.compare.origin import origin
 from posjax.experiment.compare.pool import Ended, run_all
 from posjax.experiment.compare.progress import Grid
-from posjax.experiment.compare.refused import Ends, check_each
 from posjax.experiment.compare.summary import data_of_axes, summarize
 from posjax.experiment.compare.table import print_tables
 from posjax.experiment.flags import Command, parse
 from posjax.experiment.interrupt import interrupts, leave_quietly
+from posjax.experiment.locks import Busy, check_held, lock
 from posjax.experiment.settings import Rules
 
 DEFAULT = Path('configs', 'default.py')
@@ -92,6 +92,59 @@ def plan(config: ConfigDict, folder: Path, values: flags.FlagValues) -> Plan:
   return Plan(grid, mine, baseline, rules, folder, path, values.processes, allowed)
 
 
+def check_each(grid: Sequence[Cell]) -> None:
+  """Refuses a grid of which no run could begin, as far as the keys of its configs tell.
+
+  A grid of which some runs could begin is worked on, and reports the others as they fail.
+
+  Raises:
+    TypeError: if a key of the first run has another type, and each other run is refused, too.
+    ValueError: the same of a value.
+  """
+  first: Exception | None = None
+  for cell in {_point(cell): cell for cell in reversed(grid)}.values():
+    try:
+      settings.check(cell.config)
+      optimizer.make(cell.config.steps, **cell.config.optimizer)
+      return
+    except (TypeError, ValueError) as error:
+      first = error  # the last one here is that of the first run
+  if first is not None:
+    raise first
+
+
+def _point(cell: Cell) -> tuple[str, str]:
+  """The part of a run that its other seeds have, too."""
+  return cell.scheme, str(cell.axes)
+
+
+def in_order(ends: Iterable[Ended], left: Sequence[Cell], begun: bool) -> Iterator[Ended]:
+  """Runs as they end; those that could not begin are held back until one could.
+
+  Where every run is refused, there is one sentence to say, and no result.
+
+  Args:
+    ends: of the pool.
+    left: the runs that are to be done.
+    begun: whether an earlier command has finished a run of the grid.
+
+  Raises:
+    ValueError: if no run of the grid can begin.
+  """
+  points, held = {_point(cell) for cell in left}, []
+  for end in ends:
+    held.append(end)
+    begun = begun or not end.row.get('refused') or end.row.get('full', False)
+    if begun:
+      yield from held
+      held.clear()
+    elif {_point(each.cell) for each in held} == points:
+      errors = list(dict.fromkeys(each.row['error'] for each in held))
+      others = f' ({len(errors) - 1} other runs are refused, too.)' if errors[1:] else ''
+      raise ValueError(errors[0] + others)
+  yield from held
+
+
 def work(todo: Plan) -> None:
   """Runs what has not finished yet, until it ends or is interrupted.
 
@@ -102,12 +155,12 @@ def work(todo: Plan) -> None:
     ValueError: if results.jsonl holds something else, or no run of the grid can begin.
   """
   todo.folder.mkdir(parents=True, exist_ok=True)
-  name = '.lock' if todo.path.name == 'results.jsonl' else f'.lock-{todo.path.stem}'
-  with results.lock(todo.folder / name) as held, interrupts() as stopped:
+  path = todo.folder / ('.lock' if todo.path.name == 'results.jsonl' else f'.lock-{todo.path.stem}')
+  with lock(path) as held, interrupts() as stopped:
     there = results.read(todo.folder)
     left = [cell for cell in todo.mine if 'scores' not in there.get(cell.id, ())]
     with Grid(left, todo.folder, len(todo.mine) - len(left), todo.rules) as grid:
-      if todo.mine and len(left) < len(todo.mine):
+      if len(left) < len(todo.mine):
         grid.say(f'{len(todo.mine) - len(left)} of {len(todo.mine)} runs had finished before')
       running = []
       known = data_of_axes((cell, there[cell.id]) for cell in todo.mine if cell.id in there)
@@ -120,25 +173,19 @@ def work(todo: Plan) -> None:
         running[:] = now
         grid.tick(now)
 
-      ends = run_all(left, todo.folder, todo.processes, held, stopped, tick, options)
-      order = Ends(left, begun=any('scores' in there.get(cell.id, ()) for cell in todo.cells))
       ended = 0
-
-      def tell_of(told):
-        nonlocal ended
-        for end in told:
-          results.check_held(held, todo.folder / name)
+      with contextlib.closing(
+        run_all(left, todo.folder, todo.processes, stopped, tick, options)
+      ) as ends:
+        done = (end for end in ends if 'stopped' not in end.row)
+        begun = any('scores' in there.get(cell.id, ()) for cell in todo.cells)
+        for end in in_order(done, left, begun):
+          check_held(held, path)
           keep(todo, end)
           for axes, data in data_of_axes([(end.cell, end.row)]).items():
             known.setdefault(axes, data)
           ended += 1
           grid.ended(end, [cell for cell in running if cell.id != end.cell.id])
-
-      with contextlib.closing(ends):
-        for end in ends:
-          if 'stopped' not in end.row:
-            tell_of(order.of(end))
-      tell_of(order.rest())
       if ended < len(left):
         grid.say('stopped, and saved: the same command resumes')
 
@@ -156,7 +203,7 @@ def keep(todo: Plan, end: Ended) -> None:
   if row.pop('full', False):
     raise Full(f'{cell.scheme}, seed {cell.seed}, had no room on the disk ({row["error"]}); {lost}')
   try:
-    results.append(todo.path, row)
+    record.append(todo.path, row, durable=True)
   except OSError as error:
     raise Full(f'{todo.path} cannot be written ({error.strerror}); {lost}') from error
 
@@ -181,8 +228,8 @@ def tell(todo: Plan) -> bool:
     return not failed
   print_tables(summary)
   try:
-    pictures = plots.draw(todo.folder, summary)
-    page.write(todo.folder / 'report.html', summary, origin(sys.argv[1:], todo.cells))
+    made = origin(sys.argv[1:], todo.cells)
+    pictures = page.write(todo.folder / 'report.html', summary, made)
   except OSError as error:
     raise Full(f'The pictures cannot be written ({error.strerror}); the results are.') from error
   for path in (todo.folder / 'report.html', todo.path, *pictures):
@@ -229,7 +276,7 @@ def main(command: Command) -> None:
     todo = plan(command.config, folder, flags.FLAGS)
     work(todo)
     sys.exit(0 if tell(todo) else 1)
-  except (ValueError, TypeError, AttributeError, OSError, Full, results.Busy) as error:
+  except (ValueError, TypeError, AttributeError, OSError, Full, Busy) as error:
     sys.exit(f'compare: error: {" ".join(str(error).split())}')
 
 

@@ -53,7 +53,7 @@ def _flat(values: Mapping[str, Any], before: str = '') -> dict[str, Any]:
   return found
 
 
-def told(summary: Summary, made: Origin | None = None) -> list[tuple[str, str]]:
+def provenance(summary: Summary, made: Origin | None = None) -> list[tuple[str, str]]:
   """Names and texts, in the order in which a reader asks for them.
 
   Args:
@@ -88,7 +88,7 @@ def short(summary: Summary, made: Origin | None = None) -> str:
     summary: of the grid.
     made: where it comes from; None where there are lines of results.jsonl and no command.
   """
-  known = dict(told(summary, made))
+  known = dict(provenance(summary, made))
   runs = [each.result for row in summary.rows for each in row.cells]
   seeds = known['seeds']
   data = _distinct(line['facts']['data'] for line in runs if 'data' in line['facts'])
@@ -144,10 +144,10 @@ def _facts(summary: Summary) -> list[tuple[str, str]]:
       for name, value in each.result['facts'].items():
         panels = found.setdefault(name, {}).setdefault(value, [])
         panels += [] if row.panel in panels else [row.panel]
-  return [(name, _told_fact(values)) for name, values in found.items()]
+  return [(name, _fact(values)) for name, values in found.items()]
 
 
-def _told_fact(values: Mapping[str, Sequence[str]]) -> str:
+def _fact(values: Mapping[str, Sequence[str]]) -> str:
   """The values of a fact, each with where it holds, where there are several."""
   if len(values) == 1:
     return next(iter(values))

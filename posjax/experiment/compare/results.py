@@ -1,4 +1,13 @@
-"""results.jsonl: a line for each cell that ended, written whole or not at all, by one process."""
+"""results.jsonl: a line for each cell that ended, and the form of these lines.
+
+A line describes its evaluations, so that it can be read without the task that made it:
+
+  evaluations: by name, `role`, `length` and `metrics`; of each metric `unit`, `higher`, `best` and
+    `scale`, as of `posjax.experiment.task.Metric`. The first evaluation is the headline, and so is
+    its first metric.
+  scores: by evaluation, the number of each metric, `counted` and `why`.
+  untrained: the numbers of the headline evaluation before the first step.
+"""
 
 import contextlib
 import json
@@ -6,11 +15,109 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from posjax.experiment import record
-from posjax.experiment.compare.lines import check
-from posjax.experiment.locks import FULL, Busy, check_held, lock
+Line = Mapping[str, Any]
 
-__all__ = ['FULL', 'Busy', 'append', 'check_held', 'lock', 'read']
+_EACH = '*'  # every name of an object
+_METRIC: Mapping[str, Any] = {'unit': str, 'higher': bool, 'best': float | None, 'scale': float}
+_EVALUATION = {'role': str, 'length': int | None, 'metrics': {_EACH: _METRIC}}
+# What a line holds, by name: a type, an object with these names, a list of one form, or a list of
+# parts that have a form each.
+_FORM: Mapping[str, Any] = {
+  'id': str,
+  'scheme': str,
+  'axes': dict,
+  'seed': int,
+  'facts': dict,
+  'unit': str,
+  'evaluations': {_EACH: _EVALUATION},
+  'scores': {_EACH: {'counted': int, 'why': str}},
+  'untrained': {_EACH: float | None},
+  'curve': [(float, float | None)],
+  'parameters': int,
+  'step_bytes': int,
+  'tokens_per_second': float,
+  'seconds': float,
+  'device': str,
+  'versions': dict,
+}
+
+
+def check(line: Line) -> None:
+  """Raises ValueError, with the name, if a line of a run that ended well has another form."""
+  _check(_FORM, line, '')
+  evaluations, scores = line['evaluations'], line['scores']
+  if not evaluations or set(evaluations) != set(scores):
+    raise ValueError(
+      f'scores must be of the evaluations {", ".join(evaluations) or "(there are none)"}, but are '
+      f'of {", ".join(scores) or "none"}'
+    )
+  for name, each in scores.items():
+    if not evaluations[name]['metrics']:
+      raise ValueError(f'evaluations/{name}/metrics must have a metric, but has none')
+    for metric in each.keys() & evaluations[name]['metrics'].keys():
+      _check(float | None, each[metric], f'scores/{name}/{metric}')
+
+
+def _check(form: Any, value: Any, place: str) -> None:
+  """Compares a value with a part of `_FORM`, and each part of it in turn."""
+  kind = dict if isinstance(form, dict) else list if isinstance(form, list | tuple) else form
+  kind = _NUMBERS.get(kind, kind)
+  if not isinstance(value, kind):
+    raise ValueError(f'{place} must be {_WORDS[kind]}, but is {_shown(value)}')
+  if isinstance(form, dict):
+    forms = dict.fromkeys(value, form[_EACH]) if _EACH in form else form
+    missing = [name for name in forms if name not in value]
+    if missing:
+      raise ValueError(f'{place or "it"} must have {missing[0]!r}, but has not')
+    for name, part in forms.items():
+      _check(part, value[name], f'{place}/{name}'.lstrip('/'))
+  elif isinstance(form, list):
+    for i, part in enumerate(value):
+      _check(form[0], part, f'{place}/{i}')
+  elif isinstance(form, tuple):
+    if len(value) != len(form):
+      raise ValueError(f'{place} must have {len(form)} parts, but has {len(value)}')
+    for i, part in enumerate(form):
+      _check(part, value[i], f'{place}/{i}')
+
+
+def _shown(value: Any) -> str:
+  text = repr(value)
+  return text if len(text) <= 40 else f'{text[:40]}..'
+
+
+# A number of JSON that has no point is whole in Python.
+_NUMBERS: Mapping[Any, Any] = {float: int | float, float | None: int | float | None}
+_WORDS: Mapping[Any, str] = {
+  str: 'a text',
+  bool: 'true or false',
+  int: 'a whole number',
+  int | None: 'a whole number or null',
+  int | float: 'a number',
+  int | float | None: 'a number or null',
+  dict: 'an object',
+  list: 'a list',
+}
+
+
+def judged(line: Line) -> list[str]:
+  """The evaluations that enter the means of a comparison, in their order."""
+  return [name for name, each in line['evaluations'].items() if each['role'] in _JUDGED]
+
+
+_JUDGED = ('trained', 'unseen')
+
+
+def label(line: Line, name: str) -> str:
+  """How an evaluation is called above a column: by its length, where it has one."""
+  length = line['evaluations'][name]['length']
+  return name if length is None else str(length)
+
+
+def headline(line: Line) -> tuple[str, Mapping[str, Any]]:
+  """The first metric of the first evaluation, and its description."""
+  first = next(iter(line['evaluations'].values()))
+  return next(iter(first['metrics'].items()))
 
 
 def read(folder: Path) -> dict[str, dict[str, Any]]:
@@ -50,12 +157,3 @@ def _row(path: Path, number: int, line: bytes) -> dict[str, Any]:
       f'{place} cannot be read: {error}; take the line out to have it run again.'
     ) from error
   return row
-
-
-def append(path: Path, row: Mapping[str, Any]) -> None:
-  """Adds a line, and returns once the disk has it. Only one process may write.
-
-  Raises:
-    OSError: if it cannot be written; the file is then as it was.
-  """
-  record.append(path, row, durable=True)

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from ml_collections import ConfigDict
 
 from posjax.experiment.compare.grid import Cell
-from posjax.experiment.compare.lines import Line, headline, judged, label
+from posjax.experiment.compare.results import Line, headline, judged, label
 from posjax.experiment.compare.statistics import Interval, interval, verdict
 from posjax.experiment.settings import Rules
 

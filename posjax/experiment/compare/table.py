@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Mapping
+from typing import NamedTuple
 
 from rich.table import Table
 
@@ -33,12 +34,25 @@ def _digits(value: Interval) -> int:
   return 1 if abs(value.mean) >= 10 else 2
 
 
+class Sheet(NamedTuple):
+  """A table, as a terminal and the page show it; the first column is the scheme."""
+
+  title: str
+  headings: list[str]
+  rows: list[list[str]]
+
+
 def print_tables(summary: Summary) -> None:
   """Prints quality and verdicts, quality by length, costs, and what went wrong."""
   terminal = console()
   if not terminal.is_terminal:
     terminal = console(width=200)  # a file has no width, and a cut table no use
-  for table in (_quality(summary), _evaluations(summary), _costs(summary)):
+  for sheet in sheets(summary):
+    table = Table(title=sheet.title, title_justify='left')
+    for heading in sheet.headings:
+      table.add_column(heading, justify='left' if heading in ('scheme', 'note') else 'right')
+    for row in sheet.rows:
+      table.add_row(*row)
     terminal.print(table)
   for line in captions(summary):
     terminal.print(line)
@@ -95,64 +109,58 @@ def costs(row: Row) -> Mapping[str, float] | None:
   return {name: sum(each.result[name] for each in row.cells) / count for name in names}
 
 
-def _named(title: str, summary: Summary) -> tuple[Table, list[str]]:
-  table = Table(title=title, title_justify='left')
-  table.add_column('scheme')
-  axes = list(summary.rows[0].axes)
-  for key in axes:
-    table.add_column(key, justify='right')
-  return table, axes
+def sheets(summary: Summary) -> list[Sheet]:
+  """Quality and verdicts, quality by length or evaluation, and costs."""
+  first = ['scheme', *summary.rows[0].axes]
+  quality = ['learned', 'trained', 'unseen', f'minus {summary.baseline}', 'verdict', 'note']
+  cost = ['parameters', 'memory of a step, MB', 'tokens/s', 's per run']
+  by_evaluation = [*first, *summary.evaluations.values()]
+  start = lambda row: [row.scheme, *(str(value) for value in row.axes.values())]
+  return [
+    Sheet(
+      f'Quality: {summary.unit}',
+      [*first, *quality],
+      [[*start(row), *_quality(row, summary)] for row in summary.rows],
+    ),
+    Sheet(
+      'By length or evaluation',
+      by_evaluation,
+      [
+        [
+          *start(row),
+          *(
+            shown(row.shown_by_evaluation.get(name), unlearned=row.unlearned)
+            for name in summary.evaluations
+          ),
+        ]
+        for row in summary.rows
+      ],
+    ),
+    Sheet(
+      'Cost of training', [*first, *cost], [[*start(row), *_costs(row)] for row in summary.rows]
+    ),
+  ]
 
 
-def _quality(summary: Summary) -> Table:
-  table, axes = _named(f'Quality: {summary.unit}', summary)
-  for name in ('learned', 'trained', 'unseen', f'minus {summary.baseline}', 'verdict'):
-    table.add_column(name, justify='right')
-  table.add_column('note')
-  for row in summary.rows:
-    base = row.scheme == summary.baseline
-    table.add_row(
-      row.label if not axes else row.scheme,
-      *(str(row.axes[key]) for key in axes),
-      seeds(row),
-      shown(row.trained),
-      shown(row.shown_unseen, unlearned=row.unlearned),
-      'baseline' if base else shown(row.difference, signed=True),
-      row.verdict or '-',
-      row.note[:80],
-    )
-  return table
+def _quality(row: Row, summary: Summary) -> list[str]:
+  difference = shown(row.difference, signed=True)
+  return [
+    seeds(row),
+    shown(row.trained),
+    shown(row.shown_unseen, unlearned=row.unlearned),
+    'baseline' if row.scheme == summary.baseline else difference,
+    row.verdict or '-',
+    row.note[:80],
+  ]
 
 
-def _evaluations(summary: Summary) -> Table:
-  table, axes = _named('By length or evaluation', summary)
-  for heading in summary.evaluations.values():
-    table.add_column(heading, justify='right')
-  for row in summary.rows:
-    table.add_row(
-      row.scheme,
-      *(str(row.axes[key]) for key in axes),
-      *(
-        shown(row.shown_by_evaluation.get(name), unlearned=row.unlearned)
-        for name in summary.evaluations
-      ),
-    )
-  return table
-
-
-def _costs(summary: Summary) -> Table:
-  table, axes = _named('Cost of training', summary)
-  for name in ('parameters', 'memory of a step, MB', 'tokens/s', 's per run'):
-    table.add_column(name, justify='right')
-  for row in summary.rows:
-    cost = costs(row)
-    numbers = ['-'] * 4
-    if cost:
-      numbers = [
-        f'{cost["parameters"]:,.0f}',
-        f'{cost["step_bytes"] / 1e6:,.1f}',
-        f'{cost["tokens_per_second"]:,.0f}',
-        f'{cost["seconds"]:,.0f}',
-      ]
-    table.add_row(row.scheme, *(str(row.axes[key]) for key in axes), *numbers)
-  return table
+def _costs(row: Row) -> list[str]:
+  cost = costs(row)
+  if not cost:
+    return ['-'] * 4
+  return [
+    f'{cost["parameters"]:,.0f}',
+    f'{cost["step_bytes"] / 1e6:,.1f}',
+    f'{cost["tokens_per_second"]:,.0f}',
+    f'{cost["seconds"]:,.0f}',
+  ]

@@ -147,7 +147,9 @@ def test_a_cell_that_is_impossible_and_one_that_dies_are_told_and_the_others_go_
 def worker_of(pid: int) -> int:
   """The process that a process started."""
   lists = [path.read_text() for path in Path(f'/proc/{pid}/task').glob('*/children')]
-  (child,) = {int(child) for children in lists for child in children.split()}
+  children = {int(child) for children in lists for child in children.split()}
+  command = {child: Path(f'/proc/{child}/cmdline').read_text() for child in children}
+  (child,) = [child for child in children if 'spawn_main' in command[child]]
   return child
 
 

@@ -1,6 +1,6 @@
 """Where a comparison comes from, as its page tells it."""
 
-from posjax.experiment.compare.origin import Origin, origin, short, told
+from posjax.experiment.compare.origin import Origin, origin, provenance, short
 from posjax.experiment.compare.summary import summarize
 from tests.experiment.compare.made import RULES, grid, result
 
@@ -31,7 +31,7 @@ def test_the_page_tells_command_commit_steps_seeds_sizes_versions_and_data():
 
   _, found = summary(change)
   config = {'steps': 1500, 'batch_size': 16, 'model.width': 8, 'task.data': 'x'}
-  facts = dict(told(found, Origin('python it', '456def', config)))
+  facts = dict(provenance(found, Origin('python it', '456def', config)))
   assert facts == {
     'command': 'python it',
     'commit': '123abc (this page: 456def)',
@@ -57,7 +57,7 @@ def test_what_differs_between_runs_is_told_and_what_nobody_knows_is_said_to_be_u
     return {**line, 'facts': {'data': 'x', 'sha256': f'hash {layers}'}, 'versions': versions}
 
   _, found = summary(change, AXIS)
-  facts = dict(told(found))
+  facts = dict(provenance(found))
   assert 'command' not in facts
   assert facts['commit'] == 'not recorded'
   assert facts['sha256'] == 'hash 2 (num_layers=2); hash 4 (num_layers=4)'

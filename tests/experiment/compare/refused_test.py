@@ -3,7 +3,7 @@
 import pytest
 
 from posjax.experiment.compare import __main__ as command
-from posjax.experiment.compare import refused, worker
+from posjax.experiment.compare import pool
 from posjax.experiment.compare.pool import Ended
 from tests.experiment.compare import made
 from tests.experiment.support.small_grid import get_config
@@ -14,25 +14,35 @@ def ended(cell, error='', **more):
 
 
 def test_a_grid_is_refused_by_its_keys_where_each_run_is():
-  refused.check_each(made.grid(['none'], 1, [('steps', (20, 60))]))  # one of them could begin
+  command.check_each(made.grid(['none'], 1, [('steps', (20, 60))]))  # one of them could begin
   with pytest.raises(ValueError, match=r'below steps, which are 20, but got 50.*warmup_steps=2\.$'):
-    refused.check_each(made.grid(['none', 'rope'], 2, [('steps', (20, 30))]))
+    command.check_each(made.grid(['none', 'rope'], 2, [('steps', (20, 30))]))
 
 
 def test_runs_that_cannot_begin_wait_until_one_has_begun():
   none, rope, *_ = cells = made.grid(['none', 'rope'], 2)
-  order = refused.Ends(cells, begun=False)
   first, second = ended(none, 'it fails'), ended(rope)
-  assert order.of(first) == []
-  assert order.of(second) == [first, second]
-  assert order.of(first) == [first]
-  assert refused.Ends(cells, begun=True).of(first) == [first]
   full = ended(none, 'no room', full=True)  # another command may find room
-  assert refused.Ends(cells, begun=False).of(full) == [full]
-  stopped = refused.Ends(cells, begun=False)
-  stopped.of(first)
-  assert stopped.rest() == [first]
-  assert stopped.rest() == []
+  seen = []
+
+  def kept(*ends, begun=False):
+    """The runs that are kept before each further one ends, and those at the end."""
+    seen.clear()
+
+    def source():
+      for end in ends:
+        yield end
+        seen.append(list(found))
+
+    found: list[Ended] = []
+    for end in command.in_order(source(), cells, begun):
+      found.append(end)  # noqa: PERF402, since `source` reads it meanwhile
+    return [*seen, found]
+
+  assert kept(first, second, first)[:3] == [[], [first, second], [first, second, first]]
+  assert kept(first, begun=True)[0] == [first]
+  assert kept(full)[0] == [full]
+  assert kept(first) == [[], [first]]  # at the end, as of a grid that is stopped
 
 
 def test_where_every_run_is_refused_there_is_one_sentence():
@@ -41,24 +51,23 @@ def test_where_every_run_is_refused_there_is_one_sentence():
     (['it fails.', 'it fails.'], r'^it fails\.$'),
     (['it fails.', 'so too'], r'^it fails\. \(1 other runs are refused, too\.\)$'),
   ):
-    order = refused.Ends(cells, begun=False)
-    assert order.of(ended(none, errors[0])) == []
+    ends = [ended(none, errors[0]), ended(rope, errors[1])]
     with pytest.raises(ValueError, match=message):
-      order.of(ended(rope, errors[1]))
+      list(command.in_order(ends, cells, False))
 
 
 def test_a_worker_tells_a_run_that_cannot_begin_from_one_that_fails(tmp_path, monkeypatch):
   config = get_config()
   config.model.num_heads = 5
-  row = worker.attempt(config, tmp_path)
+  row = pool.attempt(config, tmp_path)
   assert row.pop('error').startswith('num_heads must divide the width 32, but got 5')
   assert row == {'full': False, 'refused': True}
 
   def fails(*_, **__):
     raise ValueError('in a step')
 
-  monkeypatch.setattr(worker, 'run_cell', fails)
-  assert worker.attempt(config, tmp_path) == {
+  monkeypatch.setattr(pool, 'run_cell', fails)
+  assert pool.attempt(config, tmp_path) == {
     **{'error': 'in a step', 'full': False, 'refused': False}
   }
 

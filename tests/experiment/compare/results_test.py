@@ -12,25 +12,26 @@ import pytest
 from posjax.experiment.compare import __main__ as command
 from posjax.experiment.compare import results
 from posjax.experiment.compare.pool import Ended
-from posjax.experiment.locks import Gone
+from posjax.experiment.locks import Busy, Gone, lock
+from posjax.experiment.record import append
 from tests.experiment.compare import made
 
 
 def test_a_line_is_added_after_what_was_there(tmp_path):
   path = tmp_path / 'results.jsonl'
   for name in 'abc':
-    results.append(path, {'id': name, 'n': 1})
+    append(path, {'id': name, 'n': 1})
   assert [json.loads(line)['id'] for line in path.read_text().splitlines()] == ['a', 'b', 'c']
   assert list(results.read(tmp_path)) == ['a', 'b', 'c']
 
 
 def test_a_line_that_a_kill_cut_short_is_left_out_and_overwritten(tmp_path):
   path = tmp_path / 'results.jsonl'
-  results.append(path, {'id': 'a'})
+  append(path, {'id': 'a'}, durable=True)
   for rest in ('{"id": "b", "sc', '{"id": "b"}', 'x' * 200_000):
     path.write_text('{"id": "a"}\n' + rest)
     assert list(results.read(tmp_path)) == ['a']
-    results.append(path, {'id': 'c'})
+    append(path, {'id': 'c'})
     assert path.read_text() == '{"id": "a"}\n{"id": "c"}\n'
 
 
@@ -38,13 +39,13 @@ def test_what_succeeded_later_counts_and_what_failed_after_it_does_not(tmp_path)
   rows = [{'id': 'a', 'error': 'x'}, {'id': 'a', 'n': 1}, {'id': 'a', 'error': 'y'}]
   rows += [{'id': 'b', 'error': 'x'}, {'id': 'b', 'error': 'z'}]
   for row in rows:
-    results.append(tmp_path / 'results.jsonl', row)
+    append(tmp_path / 'results.jsonl', row)
   assert results.read(tmp_path) == {'a': {'id': 'a', 'n': 1}, 'b': {'id': 'b', 'error': 'z'}}
 
 
 def test_several_hosts_write_files_of_their_own_that_are_read_together(tmp_path):
   for host in (0, 1):
-    results.append(tmp_path / f'results-{host}-of-2.jsonl', {'id': f'from {host}'})
+    append(tmp_path / f'results-{host}-of-2.jsonl', {'id': f'from {host}'})
   assert list(results.read(tmp_path)) == ['from 0', 'from 1']
 
 
@@ -93,7 +94,7 @@ def test_a_part_of_a_result_that_has_another_form_is_named(tmp_path, names, valu
   }
   row = json.loads(json.dumps(row))
   path = tmp_path / 'results.jsonl'
-  results.append(path, row)
+  append(path, row)
   assert list(results.read(tmp_path)) == ['a']
   *above, last = names
   part = row
@@ -110,15 +111,15 @@ def test_a_part_of_a_result_that_has_another_form_is_named(tmp_path, names, valu
 def test_a_line_for_which_there_is_no_room_leaves_the_file_as_it_was(tmp_path):
   """A real limit of the size of files, which writes half of the line first."""
   path = tmp_path / 'results.jsonl'
-  results.append(path, {'id': 'a'})
+  append(path, {'id': 'a'}, durable=True)
   before = path.read_bytes()
   code = (
-    'import resource, signal, sys; from posjax.experiment.compare import results\n'
+    'import resource, signal, sys; from posjax.experiment import locks, record\n'
     'signal.signal(signal.SIGXFSZ, signal.SIG_IGN)\n'
     f'resource.setrlimit(resource.RLIMIT_FSIZE, ({len(before) + 20},) * 2)\n'
     'from pathlib import Path\n'
-    'try:\n  results.append(Path(sys.argv[1]), {"id": "b" * 100})\n'
-    'except OSError as error:\n  print(error.errno in results.FULL)\n'
+    'try:\n  record.append(Path(sys.argv[1]), {"id": "b" * 100})\n'
+    'except OSError as error:\n  print(error.errno in locks.FULL)\n'
   )
   done = subprocess.run([sys.executable, '-c', code, path], capture_output=True, text=True)
   assert done.stdout == 'True\n', done.stderr
@@ -129,8 +130,8 @@ def test_a_line_for_which_there_is_no_room_leaves_the_file_as_it_was(tmp_path):
 HOLD = """
 import sys, time
 from pathlib import Path
-from posjax.experiment.compare import results
-held = results.lock(Path(sys.argv[1]))
+from posjax.experiment import locks
+held = locks.lock(Path(sys.argv[1]))
 print('held', flush=True)
 time.sleep(100)
 """
@@ -140,12 +141,12 @@ def test_a_second_process_is_told_in_one_sentence_who_holds_the_folder(tmp_path)
   path = tmp_path / '.lock'
   first = subprocess.Popen([sys.executable, '-c', HOLD, path], stdout=subprocess.PIPE, text=True)
   assert first.stdout.readline() == 'held\n'
-  with pytest.raises(results.Busy, match=f'is in use by process {first.pid} on'):
-    results.lock(path, patience=0.2)
+  with pytest.raises(Busy, match=f'is in use by process {first.pid} on'):
+    lock(path, patience=0.2)
   first.kill()
   first.wait()
   first.stdout.close()
-  held = results.lock(path)  # what a killed process held is free
+  held = lock(path)  # what a killed process held is free
   assert f'process {os.getpid()}' in path.read_text()
   held.close()
 
@@ -156,7 +157,7 @@ def test_a_process_that_is_about_to_end_is_waited_for(tmp_path):
   first = subprocess.Popen([sys.executable, '-c', code, path], stdout=subprocess.PIPE, text=True)
   first.stdout.readline()
   begun = time.monotonic()
-  results.lock(path, patience=20.0).close()
+  lock(path, patience=20.0).close()
   assert time.monotonic() - begun > 0.2
   first.wait()
   first.stdout.close()
