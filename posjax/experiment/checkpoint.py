@@ -318,16 +318,16 @@ def restore(
       with _no_tracebacks():
         restored = checkpoints.restore(step, args=target)
     except Exception as error:
-      if unreadable.is_no_fault_of_files(error):
+      if unreadable.is_out_of_memory(error):
         raise
       broken[step] = unreadable.reason_of(error)
       continue
-    unreadable.rename(folder, broken, say)
+    unreadable.quarantine(folder, broken, say)
     if broken:
       checkpoints.reload()
     return step, restored['state']
   if broken:
-    raise unreadable.none_left(folder, broken)
+    raise unreadable.no_readable_checkpoint(folder, broken)
   return 0, state
 
 
@@ -414,7 +414,7 @@ def _best(metrics: Mapping[int, Mapping[str, Any] | None], choice: Choice) -> in
 
 
 def _read(checkpoints: ocp.CheckpointManager, step: int, state: Any, folder: Path) -> Any:
-  why = unreadable.fault(folder / str(step))
+  why = unreadable.corruption_reason(folder / str(step))
   if not why:
     try:
       difference = _difference(checkpoints, step, state, folder)
@@ -422,7 +422,7 @@ def _read(checkpoints: ocp.CheckpointManager, step: int, state: Any, folder: Pat
         target = ocp.args.Composite(state=ocp.args.StandardRestore(state))
         return checkpoints.restore(step, args=target)['state']
     except Exception as error:
-      if unreadable.is_no_fault_of_files(error):
+      if unreadable.is_out_of_memory(error):
         raise
       why = unreadable.reason_of(error)
     else:
@@ -479,7 +479,7 @@ def check(folder: Path, state: Any) -> int:
   broken = {}
   with _reader(folder) as checkpoints:
     for step in unreadable.steps_of(folder):
-      why, difference = unreadable.fault(folder / str(step)), ''
+      why, difference = unreadable.corruption_reason(folder / str(step)), ''
       try:
         difference = '' if why else _difference(checkpoints, step, state, folder)
       except Exception as error:
@@ -490,7 +490,7 @@ def check(folder: Path, state: Any) -> int:
         return step
       broken[step] = why
   if broken:
-    raise unreadable.none_left(folder, broken)
+    raise unreadable.no_readable_checkpoint(folder, broken)
   return 0
 
 

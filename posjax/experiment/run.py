@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
+import orbax.checkpoint as ocp
 from flax import nnx
 from ml_collections import ConfigDict
 
@@ -22,26 +23,28 @@ from posjax.experiment import (
   training,
   unreadable,
 )
-from posjax.experiment import workdir as work_folder
+from posjax.experiment import workdir as workdirs
 from posjax.experiment.evaluation import Score, higher
 from posjax.experiment.interrupt import interrupts
 from posjax.experiment.record import Bar, Record, lost_rows, read
-from posjax.experiment.task import Ask, Evaluation, Task, count_tokens, get_task
+from posjax.experiment.task import Ask, Batch, Evaluation, Task, count_tokens, get_task
+from posjax.experiment.workdir import CHECKPOINTS, CONFIG, METRICS, RESULTS, VOCABULARY, DataHistory
 
 
 class Setup(NamedTuple):
   """A run before its first step: everything is checked, and nothing written."""
 
   config: ConfigDict
-  workdir: Path
+  folder: Path
   task: Task
   mesh: jax.sharding.Mesh
-  graph: Any
+  graph: Any  # the structure of the model
   state: training.State
-  step: Any
-  data: Any
+  step: Any  # of `training.make_step`
+  data: Any  # an iterator of training batches
+  choice: checkpoint.Choice
   last: int  # the step after which to end; that of the config, or an earlier one
-  changed_data: bool  # whether to go on though the data are others than those of the folder
+  allow_changed_data: bool
 
 
 class Result(NamedTuple):
@@ -52,7 +55,7 @@ class Result(NamedTuple):
   history: list[dict[str, Any]]  # metrics.jsonl
   scores: dict[str, Score]  # by evaluation
   sample: str  # what it said to the task's examples
-  seen: work_folder.Seen  # the data that it was trained on
+  data_history: DataHistory
 
 
 def train(
@@ -80,53 +83,54 @@ def setup(
 ) -> Setup:
   """Builds the run. Raises ValueError, TypeError or OSError for whatever the config gets wrong.
 
-  The folder is checked, too: whatever in it cannot be read is told before anything is written.
+  The folder is checked, too, before anything is written.
   """
-  workdir = Path(workdir)
+  folder = Path(workdir)
   settings.check(config)
   last = config.steps
-  work_folder.check_place(workdir)
-  config = config_there(config, workdir)
-  read(workdir / work_folder.METRICS)
+  workdirs.check_place(folder)
+  config = _with_stored_steps(config, folder)
+  read(folder / METRICS)
   mesh = sharding.make_mesh(**config.mesh)
   sharding.check_batch(config.batch_size, mesh)
   transform = optimizer.make(config.steps, **config.optimizer)
-  task = make_task(config, workdir, schemes)
-  check_data(task, workdir, allow_changed_data)
+  task = make_task(config, folder, schemes)
+  _check_data(task, folder, allow_changed_data)
   evaluation.check(task)
-  checkpoint.choose(config, higher(task))  # refuses what it cannot do before anything is trained
+  choice = checkpoint.choose(config, higher(task))
   graph, state = training.create(task, transform, mesh, config.seed)
-  reached = checkpoint.check(workdir / work_folder.CHECKPOINTS, state)
+  reached = checkpoint.check(folder / CHECKPOINTS, state)
   if last != config.steps and not 0 < last <= reached:
-    raise work_folder.another(workdir, ['steps'])
+    raise workdirs.another(folder, ['steps'])
   training.check_batch(task, config.batch_size, config.model.get('width', 1), mesh)
   step = training.make_step(task, graph, transform, config.seed, mesh)
-  data = iter(task.train_batches(jax.process_index(), jax.process_count()))
-  first = next(iter(task.train_batches(jax.process_index(), jax.process_count())))
-  evaluation.check_first(task, graph, nnx.merge_state(state.params, state.rest), first, mesh)
-  changed = allow_changed_data
-  return Setup(config, workdir, task, mesh, graph, state, step, data, last, changed)
+  batches = task.train_batches(jax.process_index(), jax.process_count())
+  both = nnx.merge_state(state.params, state.rest)
+  evaluation.check_first(task, graph, both, next(iter(batches)), mesh)
+  return Setup(
+    config, folder, task, mesh, graph, state, step, iter(batches), choice, last, allow_changed_data
+  )
 
 
-def config_there(config: ConfigDict, workdir: Path) -> ConfigDict:
+def _with_stored_steps(config: ConfigDict, folder: Path) -> ConfigDict:
   """The config, with the `steps` of the run in the folder: they shape its learning rate.
 
   Raises:
     ValueError: if the folder holds a run with another config.
   """
-  there = work_folder.check_config(json.loads(config.to_json_best_effort()), workdir)
-  if there is None or there['steps'] == config.steps:
+  stored = workdirs.check_config(json.loads(config.to_json_best_effort()), folder)
+  if stored is None or stored['steps'] == config.steps:
     return config
   config = config.copy_and_resolve_references()
-  config.steps = there['steps']
+  config.steps = stored['steps']
   return config
 
 
-def check_data(task: Task, workdir: Path, allow: bool) -> work_folder.Seen:
-  """The data that the folder's run has seen; refuses other ones, unless they are allowed."""
-  seen = work_folder.seen_data(workdir)
-  work_folder.check_data([] if allow else seen, task.facts.get('sha256'), workdir)
-  return seen
+def _check_data(task: Task, folder: Path, allow: bool) -> DataHistory:
+  """The data that the folder's run has seen; refuses other data, unless they are allowed."""
+  history = workdirs.data_history(folder)
+  workdirs.check_data([] if allow else history, task.facts.get('sha256'), folder)
+  return history
 
 
 def make_task(config: ConfigDict, workdir: Path, schemes: Sequence[posjax.Scheme] = ()) -> Task:
@@ -138,11 +142,11 @@ def make_task(config: ConfigDict, workdir: Path, schemes: Sequence[posjax.Scheme
   """
   schemes = tuple(schemes) or [posjax.get(line) for line in config.scheme.split('|')]
   arguments = {'seed': config.seed, 'batch_size': config.batch_size, **config.task.to_dict()}
-  stored = work_folder.stored_vocabulary(workdir)
+  stored = workdirs.stored_vocabulary(workdir)
   if stored is not None:
     arguments['vocabulary'] = stored
   task = get_task(arguments.pop('name'))(schemes, config.model.to_dict(), **arguments)
-  work_folder.check_vocabulary(task.vocabulary, workdir)
+  workdirs.check_vocabulary(task.vocabulary, workdir)
   return task
 
 
@@ -154,163 +158,205 @@ def run(prepared: Setup) -> Result | None:
     Gone: if the folder is deleted, moved or replaced meanwhile.
     Unwritten: if the folder cannot be written to any more.
   """
-  workdir = prepared.workdir
-  with work_folder.held(workdir) as check, work_folder.explained(workdir, check):
+  folder = prepared.folder
+  with workdirs.held(folder) as check_folder, workdirs.explained(folder, check_folder):
     # Another run may have been at work since `setup` looked.
-    config_there(prepared.config, workdir)
-    seen = check_data(prepared.task, workdir, prepared.changed_data)
-    describe(prepared)
-    state, seen = learn(prepared, seen, check)
-    return None if state is None else finish(prepared, state, seen, check)
+    _with_stored_steps(prepared.config, folder)
+    history = _check_data(prepared.task, folder, prepared.allow_changed_data)
+    write_header(prepared)
+    state, history = train_loop(prepared, history, check_folder)
+    return None if state is None else finalize(prepared, state, history, check_folder)
 
 
-def describe(prepared: Setup) -> None:
-  """Writes and says what is about to be trained."""
-  config, workdir, task = prepared.config, prepared.workdir, prepared.task
-  if work_folder.is_first():
+def write_header(prepared: Setup) -> None:
+  """Writes config and vocabulary, and prints what is about to be trained."""
+  config, folder, task = prepared.config, prepared.folder, prepared.task
+  if workdirs.is_first():
     if task.vocabulary is not None:
-      work_folder.write_json(workdir / work_folder.VOCABULARY, task.vocabulary)
-    work_folder.write_json(workdir / work_folder.CONFIG, json.loads(config.to_json_best_effort()))
-  report.introduce(task, config.scheme, prepared.state.params, workdir)
+      workdirs.write_json(folder / VOCABULARY, task.vocabulary)
+    workdirs.write_json(folder / CONFIG, json.loads(config.to_json_best_effort()))
+  report.introduce(task, config.scheme, prepared.state.params, folder)
 
 
-def learn(
-  prepared: Setup, seen: work_folder.Seen, check_folder: Callable[[], None]
-) -> tuple[training.State | None, work_folder.Seen]:
-  """Trains from the last checkpoint on; the state that is scored, None if it was interrupted.
+def train_loop(
+  prepared: Setup, history: DataHistory, check_folder: Callable[[], None]
+) -> tuple[training.State | None, DataHistory]:
+  """Trains from the last checkpoint on.
 
   Args:
     prepared: the run, whose folder is held.
-    seen: the data of earlier processes.
-    check_folder: of `work_folder.held`.
+    history: the data of earlier processes.
+    check_folder: of `workdir.held`.
+
+  Returns:
+    The state that is scored, None if the run was interrupted; and all data that it has seen.
   """
-  config, workdir, task, mesh, _, state, step_fn, data, last, _ = prepared
-  folder = workdir / work_folder.CHECKPOINTS
-  choice = checkpoint.choose(config, higher(task))
-  unreadable.set_aside(folder)
+  config, choice, last = prepared.config, prepared.choice, prepared.last
+  folder = prepared.folder / CHECKPOINTS
+  unreadable.quarantine_corrupt(folder)
   with checkpoint.manager(folder, choice) as checkpoints, interrupts() as stopped:
-    start, state = checkpoint.restore(checkpoints, state, data)
-    told = lost_rows(read(workdir / work_folder.METRICS), start, config.log_every)
-    if start and not seen and 'sha256' in task.facts:
-      print('the hash of the data was not noted when this run began, so they are taken as they are')
-    sha256 = task.facts.get('sha256')
-    seen = work_folder.note_data(workdir, seen, sha256, start, task.vocabulary)
+    start, state = checkpoint.restore(checkpoints, prepared.state, prepared.data)
+    rows = read(prepared.folder / METRICS)
+    history = _note_data(prepared, history, start)
     with (
-      Record(workdir, start, work_folder.is_first(), check_folder) as record,
-      Bar(start, last, task.unit.name) as bar,
+      Record(prepared.folder, start, workdirs.is_first(), check_folder) as record,
+      Bar(start, last, prepared.task.unit.name) as bar,
     ):
-      for line in filter(None, (told, started(start, last), work_folder.told_data(seen))):
+      lost = lost_rows(rows, start, config.log_every)
+      for line in filter(None, (lost, _started(start, last), workdirs.data_changes(history))):
         bar.say(line)
-      clock, tokens = time.monotonic(), 0
-      for done in range(start + 1, last + 1):
-        batch = next(data)
-        state, loss = step_fn(state, sharding.put_batch(batch, mesh), done)
-        tokens += count_tokens(batch) * jax.process_count()
-        if done % config.log_every == 0 or done == config.steps:
-          values = {'loss': training.finite(loss, done) * task.unit.factor}
-          values['tokens_per_second'] = tokens / (time.monotonic() - clock)
-          record.write(done, **values)
-          bar.update(done, values)
-          checkpoint.check_saved(checkpoints)
-          clock, tokens = time.monotonic(), 0
+      loop = Loop(prepared, checkpoints, record, bar, check_folder)
+      for step in range(start + 1, last + 1):
+        batch = next(prepared.data)
+        state, loss = prepared.step(state, sharding.put_batch(batch, prepared.mesh), step)
+        loop.count(batch)
+        if step % config.log_every == 0 or step == config.steps:
+          loop.log(step, loss)
         scores: dict[str, Score] = {}
-        if done % config.eval_every == 0 and done < config.steps:
-          scores = judge_during(prepared, state)
-          record.write(done, **recorded(task, scores))
-          for each in task.evaluations:
-            if each.name in scores:
-              bar.say(f'step {done:>6}: {report.stated(each, scores[each.name])}')
-          clock, tokens = time.monotonic(), 0
-        stopping = stopped()  # read once a step: a signal may come at any moment
-        if stopping or choice.is_regular(done):
-          metrics = None
-          if choice.needs_metrics(done):
-            scores = scores or judge_during(prepared, state)
-            metrics = evaluation.measured(task, scores)
-            clock, tokens = time.monotonic(), 0
-          check_folder()
-          checkpoint.save(checkpoints, done, state, data, metrics)
-        if stopping and done < config.steps:
+        if step % config.eval_every == 0 and step < config.steps:
+          scores = loop.evaluate(step, state)
+        stop = stopped()  # read once a step: a signal may come at any moment
+        if stop or choice.is_regular(step):
+          loop.save(step, state, scores)
+        if stop and step < config.steps:
           checkpoint.wait(checkpoints)
-          bar.say(f'stopped after step {done}, and saved: the same command resumes')
-          return None, seen
+          bar.say(f'stopped after step {step}, and saved: the same command resumes')
+          return None, history
   if choice.use != 'last':  # that one is in memory
     state, name = checkpoint.chosen(folder, state, choice)
     print(f'scored and asked: {name}')
-  return state, seen
+  return state, history
 
 
-def started(start: int, last: int) -> str:
+class Loop:
+  """The training loop beside its steps: it logs, evaluates and saves."""
+
+  def __init__(
+    self,
+    prepared: Setup,
+    checkpoints: ocp.CheckpointManager,
+    record: Record,
+    bar: Bar,
+    check_folder: Callable[[], None],
+  ):
+    self.prepared, self.checkpoints, self.record, self.bar = prepared, checkpoints, record, bar
+    self.check_folder = check_folder
+    self._restart_clock()
+
+  def _restart_clock(self) -> None:
+    """Speeds are of training alone."""
+    self.begun, self.tokens = time.monotonic(), 0
+
+  def count(self, batch: Batch) -> None:
+    """Counts the tokens of a batch, of all processes together."""
+    self.tokens += count_tokens(batch) * jax.process_count()
+
+  def log(self, step: int, loss: jax.Array) -> None:
+    """Records the loss and the speed since the last time."""
+    values = {'loss': training.finite(loss, step) * self.prepared.task.unit.factor}
+    values['tokens_per_second'] = self.tokens / (time.monotonic() - self.begun)
+    self.record.write(step, **values)
+    self.bar.update(step, values)
+    checkpoint.check_saved(self.checkpoints)
+    self._restart_clock()
+
+  def evaluate(self, step: int, state: training.State) -> dict[str, Score]:
+    """Runs the evaluations that run during training, and records their scores."""
+    task = self.prepared.task
+    scores = _evaluate_during(self.prepared, state)
+    numbers = evaluation.measured(task, scores)
+    # 'eval_loss' of the headline, 'EVALUATION/loss' of the others
+    named = {name if '/' in name else f'eval_{name}': value for name, value in numbers.items()}
+    self.record.write(step, **named)
+    for each in task.evaluations:
+      if each.name in scores:
+        self.bar.say(f'step {step:>6}: {report.stated(each, scores[each.name])}')
+    self._restart_clock()
+    return scores
+
+  def save(self, step: int, state: training.State, scores: Mapping[str, Score]) -> None:
+    """Saves a checkpoint, with its metrics where the best one is wanted."""
+    metrics = None
+    if self.prepared.choice.needs_metrics(step):
+      scores = scores or _evaluate_during(self.prepared, state)
+      metrics = evaluation.measured(self.prepared.task, scores)
+      self._restart_clock()
+    self.check_folder()
+    checkpoint.save(self.checkpoints, step, state, self.prepared.data, metrics)
+
+
+def _note_data(prepared: Setup, history: DataHistory, start: int) -> DataHistory:
+  task = prepared.task
+  if start and not history and 'sha256' in task.facts:
+    print('the hash of the data was not noted when this run began, so they are taken as they are')
+  sha256 = task.facts.get('sha256')
+  return workdirs.note_data(prepared.folder, history, sha256, start, task.vocabulary)
+
+
+def _started(start: int, last: int) -> str:
   """A sentence about where a run goes on; '' for one that begins."""
   if start >= last:
     return f'step {last} is reached: the checkpoint is one after step {start}, and none is left'
   return f'resuming after step {start}' if start else ''
 
 
-def judge(prepared: Setup, state: training.State, each: Evaluation) -> Score:
+def evaluate(prepared: Setup, state: training.State, each: Evaluation) -> Score:
   """Scores a model by one of its task's evaluations; ids are drawn alike in all of them."""
   key = jax.random.key(prepared.config.seed)
   both = nnx.merge_state(state.params, state.rest)
   return evaluation.evaluate(each, prepared.graph, both, prepared.mesh, key)
 
 
-def judge_during(prepared: Setup, state: training.State) -> dict[str, Score]:
-  """Scores a model by the evaluations that run during training."""
+def _evaluate_during(prepared: Setup, state: training.State) -> dict[str, Score]:
   during = [each for each in prepared.task.evaluations if each.during]
-  return {each.name: judge(prepared, state, each) for each in during}
+  return {each.name: evaluate(prepared, state, each) for each in during}
 
 
-def recorded(task: Task, scores: Mapping[str, Score]) -> dict[str, float]:
-  """Numbers as metrics.jsonl calls them: 'eval_loss' of the headline, else 'EVALUATION/loss'."""
-  numbers = evaluation.measured(task, scores)
-  return {name if '/' in name else f'eval_{name}': value for name, value in numbers.items()}
-
-
-def finish(
+def finalize(
   prepared: Setup,
   state: training.State,
-  seen: work_folder.Seen,
+  history: DataHistory,
   check_folder: Callable[[], None],
 ) -> Result:
-  """Runs every evaluation, and writes and prints what was learned.
+  """Runs every evaluation, and writes and prints the results.
 
   The scores are on the disk before the examples are asked and the picture is drawn, and neither of
-  these can end the run: what could not be done is told in its place.
+  these can end the run: a sentence says what could not be done.
   """
-  workdir, task = prepared.workdir, prepared.task
-  scores = {each.name: judge(prepared, state, each) for each in task.evaluations}
+  folder, task = prepared.folder, prepared.task
+  scores = {each.name: evaluate(prepared, state, each) for each in task.evaluations}
   check_folder()
-  _write_results(prepared, scores, '', seen)
+  _write_results(prepared, scores, '', history)
   model = nnx.merge(prepared.graph, state.params, state.rest)
   sample = ask_examples(task.ask, model, prepared.config.seed) if task.ask else ''
-  history = read(workdir / work_folder.METRICS)
+  rows = read(folder / METRICS)
   kind = prepared.config.task
   title = f'{prepared.config.scheme}: {kind.get("data", kind.name)}'
   check_folder()
-  _write_results(prepared, scores, sample, seen)
-  if work_folder.is_first():
+  _write_results(prepared, scores, sample, history)
+  if workdirs.is_first():
     try:
-      report.draw(workdir / 'report.png', task, history, scores, title, prepared.config.scheme)
+      report.draw(folder / 'report.png', task, rows, scores, title, prepared.config.scheme)
     except OSError:
       raise  # the disk's errors are told as such
     except Exception as error:  # of Matplotlib, or of a task's metrics: the training is worth more
       print(f'report.png could not be drawn: {plain.sentence(error)}')
   check_folder()  # what is listed below is there
   report.print_table(task, scores, title)
-  for line in filter(None, (work_folder.told_data(seen), f'\n{sample}\n')):
+  for line in filter(None, (workdirs.data_changes(history), f'\n{sample}\n')):
     print(line)
   for name, what in report.FILES.items():
-    print(f'{what:>16}  {workdir / name}')
-  return Result(workdir, model, history, scores, sample, seen)
+    print(f'{what:>16}  {folder / name}')
+  return Result(folder, model, rows, scores, sample, history)
 
 
 def _write_results(
-  prepared: Setup, scores: Mapping[str, Score], sample: str, seen: work_folder.Seen
+  prepared: Setup, scores: Mapping[str, Score], sample: str, history: DataHistory
 ) -> None:
   """Writes results.json; the first process of a distributed run does it for all."""
-  if work_folder.is_first():
-    results = {**report.results(prepared.task, scores, sample), 'seen': seen}
-    work_folder.write_json(prepared.workdir / work_folder.RESULTS, results)
+  if workdirs.is_first():
+    results = {**report.results(prepared.task, scores, sample), 'seen': history}
+    workdirs.write_json(prepared.folder / RESULTS, results)
 
 
 def ask_examples(ask: Ask, model: nnx.Module, seed: int) -> str:

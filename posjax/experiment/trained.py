@@ -7,7 +7,7 @@ from flax import nnx
 from ml_collections import ConfigDict
 
 from posjax.experiment import checkpoint, optimizer, settings, sharding, training
-from posjax.experiment import workdir as work_folder
+from posjax.experiment import workdir as workdirs
 from posjax.experiment.evaluation import higher
 from posjax.experiment.task import Task
 
@@ -19,11 +19,11 @@ def read_config(workdir: Path) -> ConfigDict:
     FileNotFoundError: if there is none.
     ValueError: if config.json is cut, or holds no config that can be run.
   """
-  path = workdir / work_folder.CONFIG
+  path = workdir / workdirs.CONFIG
   if not path.is_file():
     what = 'holds no run of train.py' if workdir.is_dir() else 'is no folder'
     raise FileNotFoundError(f'{workdir} {what}: there is no {path.name}.')
-  stored = work_folder.stored_config(workdir) or {}
+  stored = workdirs.stored_config(workdir) or {}
   try:
     config = ConfigDict(_tuples(stored))
     settings.check(config)
@@ -50,7 +50,7 @@ def restore(workdir: Path, config: ConfigDict, task: Task) -> tuple[Any, nnx.Sta
   transform = optimizer.make(config.steps, **config.optimizer)
   graph, state = training.create(task, transform, sharding.make_mesh(), config.seed)
   choice = checkpoint.choose(config, higher(task))
-  state, _ = checkpoint.chosen(workdir / work_folder.CHECKPOINTS, state, choice)
+  state, _ = checkpoint.chosen(workdir / workdirs.CHECKPOINTS, state, choice)
   return graph, nnx.merge_state(state.params, state.rest)
 
 
@@ -60,7 +60,7 @@ def check_data(task: Task, workdir: Path) -> None:
   Raises:
     ValueError: if the data changed since the run last noted them.
   """
-  seen, now = work_folder.seen_data(workdir), task.facts.get('sha256')
+  seen, now = workdirs.data_history(workdir), task.facts.get('sha256')
   if task.vocabulary is None and seen and now is not None and seen[-1]['sha256'] != now:
     raise ValueError(
       f'{workdir} holds a model of data with the sha256 {seen[-1]["sha256"]}, from which its words '

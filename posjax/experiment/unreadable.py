@@ -19,7 +19,7 @@ HASHES = 'sha256.json'  # in the folder of a checkpoint: the hash of each of its
 UNREADABLE = '.unreadable'  # what the name of a checkpoint ends with that was set aside
 
 
-def set_aside(folder: Path, say: Callable[[str], None] = print) -> None:
+def quarantine_corrupt(folder: Path, say: Callable[[str], None] = print) -> None:
   """Gives checkpoints another name whose files are not those that were saved.
 
   Call it before `checkpoint.manager`, which reads some of these files. The first process of a
@@ -33,18 +33,18 @@ def set_aside(folder: Path, say: Callable[[str], None] = print) -> None:
     ValueError: if there are checkpoints, and all of them are so; they keep their names.
   """
   if is_first() and folder.is_dir():
-    faults = {step: fault(folder / str(step)) for step in steps_of(folder)}
+    faults = {step: corruption_reason(folder / str(step)) for step in steps_of(folder)}
     broken = {step: why for step, why in faults.items() if why}
     if broken and len(broken) == len(faults):
-      raise none_left(folder, broken)
-    rename(folder, broken, say)
+      raise no_readable_checkpoint(folder, broken)
+    quarantine(folder, broken, say)
   if jax.process_count() > 1:
     from jax.experimental import multihost_utils
 
     multihost_utils.sync_global_devices('checkpoints were set aside')
 
 
-def fault(place: Path) -> str:
+def corruption_reason(place: Path) -> str:
   """Why the files of one checkpoint are not those that were saved; '' where they are.
 
   Nothing is known of one that an earlier version wrote, which noted no hashes.
@@ -90,7 +90,7 @@ def steps_of(folder: Path) -> list[int]:
   return sorted((int(name) for name in names if name == str(int(name))), reverse=True)
 
 
-def rename(folder: Path, why: Mapping[int, str], say: Callable[[str], None]) -> None:
+def quarantine(folder: Path, why: Mapping[int, str], say: Callable[[str], None]) -> None:
   """Sets checkpoints aside, under names that no run looks for, and says so.
 
   Args:
@@ -110,7 +110,7 @@ def rename(folder: Path, why: Mapping[int, str], say: Callable[[str], None]) -> 
     )
 
 
-def none_left(folder: Path, why: Mapping[int, str]) -> ValueError:
+def no_readable_checkpoint(folder: Path, why: Mapping[int, str]) -> ValueError:
   """The error where there are checkpoints, and none of them can be read."""
   told = '; '.join(f'that after step {step}: {reason}' for step, reason in why.items())
   return ValueError(
@@ -124,6 +124,6 @@ def reason_of(error: Exception) -> str:
   return f'{type(error).__name__}: {" ".join(str(error).split())}'[:160]
 
 
-def is_no_fault_of_files(error: BaseException) -> bool:
+def is_out_of_memory(error: BaseException) -> bool:
   """Whether memory, and not the disk, made a checkpoint impossible to read."""
   return isinstance(error, MemoryError) or 'RESOURCE_EXHAUSTED: Out of memory' in str(error)

@@ -252,10 +252,10 @@ def _hash(vocabulary: Mapping[str, Any] | None) -> str:
 
 # What data it was trained on.
 
-Seen = list[dict[str, Any]]  # 'sha256' of the data, and 'from_step', after which it was read
+DataHistory = list[dict[str, Any]]  # 'sha256' of the data, and 'from_step', after which it was read
 
 
-def seen_data(workdir: Path) -> Seen:
+def data_history(workdir: Path) -> DataHistory:
   """The data that the run in a folder was trained on, the last ones last; [] if none is noted.
 
   Raises:
@@ -283,11 +283,11 @@ def _read_data(path: Path) -> dict[str, Any]:
   return read_json(path, 'the hashes of the data of a run')
 
 
-def check_data(seen: Seen, sha256: str | None, workdir: Path) -> None:
+def check_data(seen: DataHistory, sha256: str | None, workdir: Path) -> None:
   """Refuses to go on with other data than the run in the folder began with.
 
   Args:
-    seen: of `seen_data`.
+    seen: of `data_history`.
     sha256: of the data as they are now; None where the task does not say.
     workdir: the folder.
 
@@ -303,8 +303,12 @@ def check_data(seen: Seen, sha256: str | None, workdir: Path) -> None:
 
 
 def note_data(
-  workdir: Path, seen: Seen, sha256: str | None, step: int, vocabulary: Mapping[str, Any] | None
-) -> Seen:
+  workdir: Path,
+  seen: DataHistory,
+  sha256: str | None,
+  step: int,
+  vocabulary: Mapping[str, Any] | None,
+) -> DataHistory:
   """Notes on which data the run goes on after a step, and with which vocabulary.
 
   Returns all data that it has seen.
@@ -319,7 +323,7 @@ def note_data(
   return seen
 
 
-def told_data(seen: Seen) -> str:
+def data_changes(seen: DataHistory) -> str:
   """A sentence about data that changed during a run; '' where they did not."""
   if len({one['sha256'] for one in seen}) < 2:
     return ''

@@ -314,7 +314,7 @@ def saved_twice(folder, choice=None):
 def resumed(folder, choice):
   """The step that is found, whether its state and place in the data are right, and what is said."""
   said, data = [], numbers()
-  unreadable.set_aside(folder, said.append)
+  unreadable.quarantine_corrupt(folder, said.append)
   with checkpoint.manager(folder, choice) as checkpoints:
     step, state = checkpoint.restore(checkpoints, state_at(0), data, said.append)
   same(state, state_at(step))
@@ -403,7 +403,7 @@ def test_without_one_that_can_be_read_checkpoints_are_refused_and_stay(tmp_path)
   with pytest.raises(ValueError, match=message):
     checkpoint.check(tmp_path, state_at(0))
   with pytest.raises(ValueError, match=message):
-    unreadable.set_aside(tmp_path)
+    unreadable.quarantine_corrupt(tmp_path)
   with pytest.raises(ValueError, match=r'2 cannot be read \(its file state/_METADATA is not what'):
     checkpoint.chosen(tmp_path, state_at(0), choice)
   for step in '12':

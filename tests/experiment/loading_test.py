@@ -18,7 +18,7 @@ from configs import (
   translation_recurrent,
 )
 from posjax.experiment import checkpoint, evaluation, loading, run
-from posjax.experiment import workdir as work_folder
+from posjax.experiment import workdir as workdirs
 from posjax.models.transformer import Transformer
 from tests.experiment.support import runs
 
@@ -143,11 +143,11 @@ def test_every_kind_of_model_is_loaded_with_all_that_its_schemes_have_learned(ki
   make, count = KINDS[kind]
   config = make()
   prepared = run.setup(config, tmp_path)
-  run.describe(prepared)
+  run.write_header(prepared)
   params = jax.tree.map(lambda x: x + 0.5, prepared.state.params)  # not as the seed makes them
   state = prepared.state._replace(params=params)
   choice = checkpoint.choose(config, evaluation.higher(prepared.task))
-  with checkpoint.manager(tmp_path / work_folder.CHECKPOINTS, choice) as checkpoints:
+  with checkpoint.manager(tmp_path / workdirs.CHECKPOINTS, choice) as checkpoints:
     checkpoint.save(checkpoints, 1, state, prepared.data, None)
     checkpoint.wait(checkpoints)
   model, layers, found = posjax.experiment.load(tmp_path)

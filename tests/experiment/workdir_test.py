@@ -12,7 +12,7 @@ import time
 import pytest
 
 from posjax.experiment import locks, report, run, trained
-from posjax.experiment import workdir as work_folder
+from posjax.experiment import workdir as workdirs
 from posjax.experiment.compare.cell import run_cell, steps_done
 from tests.experiment.support.faults import (
   POINTS,
@@ -73,7 +73,7 @@ def test_a_second_run_is_refused_and_told_which_process_holds_the_folder(
   monkeypatch.setattr(locks, 'PATIENCE', 0.1)
   begun = setup(config, folder)  # before the other one took the folder
   holder = rf'is in use by process {os.getpid()} on \S+, since 20\d\d-\d\d-\d\d \d\d:\d\d:\d\d;'
-  with work_folder.held(folder):
+  with workdirs.held(folder):
     refused(config, folder, locks.Busy, holder)
     before = contents(folder)
     with pytest.raises(locks.Busy, match=holder):
@@ -126,7 +126,7 @@ def test_changed_data_are_refused_with_both_hashes_or_allowed_and_told(folder, t
   refused(config, folder, ValueError, rf'sha256 {old[0]["sha256"]}, but the data now have {HASH}:')
   result = train(config, folder, allow_changed_data=True)
   new = json.loads((folder / 'results.json').read_text())['seen']
-  assert new == result.seen == [*old, {'sha256': new[1]['sha256'], 'from_step': 5}]
+  assert new == result.data_history == [*old, {'sha256': new[1]['sha256'], 'from_step': 5}]
   assert new[1]['sha256'] != new[0]['sha256']
   told = f'their sha256 was {old[0]["sha256"]} after step 0, {new[1]["sha256"]} after step 5.'
   assert capsys.readouterr().out.count(told) == 2  # where it goes on, and in the report
@@ -149,10 +149,10 @@ def test_a_folder_of_a_version_without_hashes_goes_on_and_says_so(folder, config
 # Files that are something else.
 
 
-@pytest.mark.parametrize('name', [*work_folder.FILES, *work_folder.FOLDERS])
+@pytest.mark.parametrize('name', [*workdirs.FILES, *workdirs.FOLDERS])
 def test_a_file_where_a_folder_belongs_or_the_other_way_is_refused(name, folder, config):
   path = folder / name
-  if name in work_folder.FOLDERS:
+  if name in workdirs.FOLDERS:
     shutil.rmtree(path)
     path.write_text('')
   else:
@@ -327,7 +327,7 @@ def test_checkpoints_that_become_a_file_end_the_run_in_one_sentence(
 
   at_each_step(monkeypatch, after(3, replace))
   error = ends(config, tmp_path / 'run')
-  assert isinstance(error, work_folder.Unwritten)
+  assert isinstance(error, workdirs.Unwritten)
   assert re.search(r'could not be written to .*Not a directory.*what was saved before', str(error))
   assert not caplog.records  # Orbax would log a traceback
   assert steps_saved(tmp_path / 'away') == ['2']
@@ -350,7 +350,7 @@ def test_permission_that_is_lost_ends_the_run_in_one_sentence(config, tmp_path, 
     error = ends(config, tmp_path / 'run')
   finally:
     protected(saved, False)
-  assert isinstance(error, work_folder.Unwritten)
+  assert isinstance(error, workdirs.Unwritten)
   assert 'what was saved before stays' in str(error)
   assert steps_saved(saved) == ['2']
 
@@ -381,7 +381,7 @@ def test_a_full_disk_ends_the_run_in_one_sentence_and_leaves_what_was_saved(
     error = ends(config, tmp_path / 'run')
   finally:
     resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
-  assert isinstance(error, work_folder.Unwritten)
+  assert isinstance(error, workdirs.Unwritten)
   assert 'File too large' in str(error)
   assert 'what was saved' in str(error)
   assert steps_saved(tmp_path / 'run' / 'checkpoints') == ['2']

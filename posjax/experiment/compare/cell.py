@@ -11,11 +11,11 @@ from ml_collections import ConfigDict
 
 import posjax
 from posjax.experiment import evaluation, record, training
-from posjax.experiment import workdir as work_folder
 from posjax.experiment.commit import commit
 from posjax.experiment.plain import sentence
-from posjax.experiment.run import Result, Setup, judge, run, setup
+from posjax.experiment.run import Result, Setup, evaluate, run, setup
 from posjax.experiment.sharding import put_batch
+from posjax.experiment.workdir import METRICS, data_changes
 
 CURVE = 200  # points of a curve, at most
 
@@ -58,11 +58,11 @@ def run_cell(
     )
   headline = task.evaluations[0]
   # A loss has no natural threshold: it is compared with that of the model before its first step.
-  untrained = judge(prepared, prepared.state, headline).values if headline.during else {}
+  untrained = evaluate(prepared, prepared.state, headline).values if headline.during else {}
   result = run(prepared)
   if result is None:
     return None
-  changed = work_folder.told_data(result.seen)
+  changed = data_changes(result.data_history)
   return {
     **({'changed': changed} if changed else {}),
     'facts': {name: str(value) for name, value in task.facts.items()},
@@ -85,7 +85,7 @@ def _cost(prepared: Setup, result: Result) -> dict[str, Any]:
   speeds = [row['tokens_per_second'] for row in result.history if 'tokens_per_second' in row]
   if not speeds:
     raise ValueError(
-      f'{result.workdir} should hold the speeds of its run in {work_folder.METRICS}, but they are '
+      f'{result.workdir} should hold the speeds of its run in {METRICS}, but they are '
       'lost: take the folder away to have it run again.'
     )
   batches = prepared.task.train_batches(jax.process_index(), jax.process_count())
@@ -127,7 +127,7 @@ def programs_folder() -> Path | None:
 def steps_done(folder: Path) -> int:
   """How far the run in a folder has come, as its metrics file tells; 0 if it tells nothing."""
   try:
-    rows = record.read(folder / work_folder.METRICS)
+    rows = record.read(folder / METRICS)
   except (ValueError, OSError):  # the run says what is wrong with it
     return 0
   return rows[-1]['step'] if rows else 0
