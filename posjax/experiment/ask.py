@@ -117,11 +117,6 @@ def _set_length(config: ConfigDict, length: int) -> None:
 def batches(texts: Sequence[str], entered: Any, empty: bool = False) -> Iterator[list[str]]:
   """The texts of a command: its arguments, the whole standard input for '-', or its lines.
 
-  Args:
-    texts: the arguments; none reads lines.
-    entered: the standard input, a text file. What is typed in a terminal is answered line by line.
-    empty: whether an empty text can be answered.
-
   Raises:
     ValueError: if a text is empty and has no answer, or there is none.
   """
@@ -154,13 +149,7 @@ def _entered(texts: Sequence[str], entered: Any, empty: bool) -> Iterator[list[s
 
 
 def answers(one: Trained, groups: Iterator[list[str]], seed: int) -> Iterator[tuple[str, Answer]]:
-  """Each text of some batches with its answer; each batch draws numbers of its own.
-
-  Args:
-    one: the model.
-    groups: the batches.
-    seed: of what is sampled, and of random ids.
-  """
+  """Each text of some batches with its answer; each batch draws numbers of its own."""
   key = jax.random.key(seed)
   for i, texts in enumerate(groups):
     # The first batch draws as `ask` and the end of a run do.
@@ -177,11 +166,7 @@ def show(answer: Answer, console: Console) -> None:
 
 
 def separated(found: Sequence[tuple[str, Answer]]) -> Iterator[tuple[str, Answer]]:
-  """Answers to several texts with the line to print above each; '' where each is one line itself.
-
-  Args:
-    found: texts of the command line with their answers.
-  """
+  """Answers with the line to print above each; '' where each is one line itself."""
   many = len(found) > 1 and any('\n' in answer.plain for _, answer in found)
   for i, (text, answer) in enumerate(found):
     yield ('\n' * (i > 0) + f'==> {text!r} <==' if many else ''), answer
@@ -189,10 +174,6 @@ def separated(found: Sequence[tuple[str, Answer]]) -> Iterator[tuple[str, Answer
 
 def draw(path: str | Path, found: Sequence[tuple[str, Answer]]) -> None:
   """Draws the pictures of answers into one file, a row for each answer.
-
-  Args:
-    path: of a picture, in a format that matplotlib writes.
-    found: texts with their answers.
 
   Raises:
     ValueError: if they have no pictures, or there is no such format.

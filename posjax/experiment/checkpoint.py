@@ -78,18 +78,7 @@ class Chosen(NamedTuple):
 
 
 def choose(config: ConfigDict, higher: Mapping[str, bool]) -> Choice:
-  """Reads `config.checkpoint`.
-
-  Args:
-    config: of the run: also its `steps` and `checkpoint_every` are read.
-    higher: the metrics that a run measures on held-out data while it trains, each with whether
-      higher is better; the first is the one that 'best' uses where the config names none.
-
-  Raises:
-    ValueError: if a name is unknown, a number is out of range, a key is set that the chosen use
-      does not read, or the run has fewer checkpoints than are averaged.
-    TypeError: if `config.checkpoint` has a key that there is not.
-  """
+  """Reads `config.checkpoint`."""
   return read_section(config.steps, config.checkpoint_every, higher, **config.checkpoint)
 
 
@@ -149,9 +138,6 @@ def manager(folder: Path, choice: Choice) -> Generator[ocp.CheckpointManager]:
   """Opens a folder of checkpoints, and waits for unfinished ones at the end.
 
   A checkpoint that was killed half-way is never picked up.
-
-  Raises:
-    Unwritten: at the end, if a checkpoint could not be written.
   """
   options = ocp.CheckpointManagerOptions(
     preservation_policy=_Kept(choice),
@@ -248,15 +234,7 @@ def save(
   data: Any,
   metrics: Mapping[str, float] | None = None,
 ) -> None:
-  """Saves a tree of arrays and a Grain iterator.
-
-  Args:
-    checkpoints: as from `manager`.
-    step: how many steps have been made.
-    state: the tree of arrays.
-    data: the Grain iterator.
-    metrics: what was measured of the state on held-out data, by name, where its `Choice` needs it.
-  """
+  """Saves a tree of arrays and a Grain iterator."""
   import grain
 
   if checkpoints.latest_step() == step:
@@ -272,21 +250,13 @@ def save(
 
 
 def check_saved(checkpoints: ocp.CheckpointManager) -> None:
-  """Tells at once, and not at the next checkpoint, that the last one could not be written.
-
-  Raises:
-    Unwritten: if it could not be.
-  """
+  """Tells at once, and not at the next checkpoint, that the last one could not be written."""
   with _written(Path(checkpoints.directory)):
     checkpoints.check_for_errors()
 
 
 def wait(checkpoints: ocp.CheckpointManager) -> None:
-  """Waits until the last checkpoint is on the disk.
-
-  Raises:
-    Unwritten: if it could not be written.
-  """
+  """Waits until the last checkpoint is on the disk."""
   with _written(Path(checkpoints.directory)):
     checkpoints.wait_until_finished()
 
@@ -297,12 +267,6 @@ def restore(
   """The last step that can be read, and its state; puts the data iterator back to its place.
 
   `(0, state)` if there is no checkpoint. Newer ones that cannot be read are set aside.
-
-  Args:
-    checkpoints: as from `manager`.
-    state: the tree's structure: arrays, or shapes with their shardings.
-    data: the Grain iterator to put back.
-    say: called with a sentence about each checkpoint that is set aside.
 
   Raises:
     ValueError: if there are checkpoints, and none of them can be read.
@@ -336,11 +300,6 @@ def chosen(folder: Path, state: Any, choice: Choice) -> Chosen:
 
   For 'mean', the parameters are averaged in float32; all else is that of the newest of the averaged
   checkpoints.
-
-  Args:
-    folder: of checkpoints.
-    state: a `training.State`: arrays, or shapes with their shardings.
-    choice: as from `choose`.
 
   Raises:
     FileNotFoundError: if there is no checkpoint.
@@ -462,10 +421,6 @@ def _divided(total: Any, like: Any, count: int) -> Any:
 
 def check(folder: Path, state: Any) -> int:
   """Refuses to go on from checkpoints of another model, before anything is trained.
-
-  Args:
-    folder: of checkpoints, which need not exist.
-    state: a `training.State`: arrays, or shapes with their shardings.
 
   Returns:
     The step of the newest checkpoint that can be read; 0 if there is none.

@@ -22,9 +22,6 @@ def of_checkout(folder: Path) -> str:
   """The commit of the checkout that tracks the files of a folder; '' if none does.
 
   A folder that lies inside of a checkout need not belong to it: a virtual environment often does.
-
-  Args:
-    folder: of the code.
   """
   if not _git(folder, 'ls-files', '.'):
     return ''

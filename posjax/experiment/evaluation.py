@@ -46,12 +46,7 @@ class Refused(Exception):
 
 
 def check(task: Task) -> None:
-  """Checks what a task says of its evaluations.
-
-  Raises:
-    ValueError: if there is no evaluation, two share a name, a role is unknown, the headline is not
-      of the training distribution, or an evaluation has no metric that is a number to begin with.
-  """
+  """Checks what a task says of its evaluations."""
   names = [evaluation.name for evaluation in task.evaluations]
   twice = [name for name in names if names.count(name) > 1]
   if not names or twice:
@@ -82,15 +77,7 @@ def check(task: Task) -> None:
 
 
 def evaluate(evaluation: Evaluation, graph: Any, state: Any, mesh: Mesh, key) -> Score:
-  """Scores a model.
-
-  Args:
-    evaluation: one of a task's.
-    graph: the model's structure, of `nnx.split`.
-    state: its parameters and statistics.
-    mesh: devices.
-    key: random key of place 0; equal keys draw equal ids.
-  """
+  """Scores a model."""
   numbers = [name for name, metric in evaluation.metrics.items() if not metric.array]
   nothing = dict.fromkeys(numbers, math.nan)
   sums, counted, beyond = None, 0, False
@@ -162,10 +149,6 @@ def add(one: Any, other: Any) -> Any:
 def unseen(evaluations: Sequence[Evaluation], scores: Mapping[str, Score]) -> dict[str, float]:
   """The mean of each of the headline's metrics over the unseen evaluations, each weighing alike.
 
-  Args:
-    evaluations: of a task.
-    scores: by evaluation.
-
   Returns:
     By metric, NaN where one of the evaluations has no number; metrics that one of them does not
     have are left out. Nothing where no evaluation is unseen.
@@ -176,10 +159,7 @@ def unseen(evaluations: Sequence[Evaluation], scores: Mapping[str, Score]) -> di
 
 
 def higher(task: Task) -> dict[str, bool]:
-  """The metrics measured during training, and whether higher is better; the headline's come first.
-
-  Args:
-    task: of a run.
+  """Whether higher is better, of each metric measured during training; the headline's come first.
 
   Returns:
     By name, as of `measured`; nothing where all evaluations run at the end alone.
@@ -193,12 +173,7 @@ def higher(task: Task) -> dict[str, bool]:
 
 
 def measured(task: Task, scores: Mapping[str, Score]) -> dict[str, float]:
-  """The numbers of scores in one dictionary: 'loss' of the headline, 'EVALUATION/loss' of others.
-
-  Args:
-    task: of a run.
-    scores: by evaluation, some or all of them.
-  """
+  """The numbers of scores: 'loss' of the headline, 'EVALUATION/loss' of the others."""
   return {
     _named(task, evaluation, name): value
     for evaluation in task.evaluations
@@ -213,11 +188,7 @@ def _named(task: Task, evaluation: Evaluation, metric: str) -> str:
 
 
 def check_first(task: Task, graph: Any, state: Any, batch: Batch, mesh: Mesh) -> None:
-  """Checks that the model takes the first batch, and the furthest one, before anything is trained.
-
-  Raises:
-    ValueError: if a scheme refuses them, or an untrained model has no loss for them.
-  """
+  """Checks that an untrained model takes the first batch, and the furthest one."""
 
   @functools.partial(jax.jit, static_argnames='graph')
   def loss(graph, state, batch, carried, key):
@@ -257,7 +228,7 @@ def described(task: Task) -> dict[str, Any]:
 
 
 def plain(score: Score) -> dict[str, Any]:
-  """A score as JSON, without its arrays; a number that there is not is null."""
+  """A score as JSON, without its arrays; non-finite values become null."""
   return {**finite(dict(score.values)), 'counted': score.counted, 'why': score.why}
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from posjax.experiment.task import Arrays, Batch, Metric
 
-Counts = tuple[int, int, int]  # pieces that are right, that were predicted, and that there are
+Counts = tuple[int, int, int]  # correct, predicted and gold pieces
 # The counts of the sentences of a batch, each with its number: what `Metric.update` returns.
 Counted = Callable[[Arrays, Batch], list[tuple[int, Counts]]]
 
@@ -32,13 +32,13 @@ def scores(
   def share(whole: Callable[[int, int], int], twice: int = 1) -> Callable[[list[Counts]], float]:
     return lambda each: ratio(
       twice * sum(right for right, _, _ in each),
-      sum(whole(predicted, there) for _, predicted, there in each),
+      sum(whole(predicted, gold) for _, predicted, gold in each),
     )
 
   wholes = {
-    'f1': share(lambda predicted, there: predicted + there, twice=2),
-    'precision': share(lambda predicted, there: predicted),
-    'recall': share(lambda predicted, there: there),
+    'f1': share(lambda predicted, gold: predicted + gold, twice=2),
+    'precision': share(lambda predicted, gold: predicted),
+    'recall': share(lambda predicted, there: gold),
   }
   return {
     name: scored(counted, score, number, unit, what)

@@ -58,15 +58,7 @@ def lock(path: Path, patience: float | None = None) -> IO[str]:
 
 
 def check_held(file: IO[str], path: Path) -> None:
-  """Refuses to go on in a folder that was deleted, moved or replaced, with the lock in it.
-
-  Args:
-    file: of `lock`; while it is open, no other file has its number.
-    path: of the lock.
-
-  Raises:
-    Gone: if another file is at the path, or none.
-  """
+  """Refuses to go on in a folder that was deleted, moved or replaced, with the lock in it."""
   try:
     there = os.path.samestat(os.stat(path), os.fstat(file.fileno()))
   except (FileNotFoundError, NotADirectoryError):
@@ -79,13 +71,6 @@ def check_held(file: IO[str], path: Path) -> None:
 
 
 def check_free(path: Path) -> None:
-  """Refuses a lock that another process holds, and takes none itself.
-
-  Args:
-    path: of the file, which need not exist.
-
-  Raises:
-    Busy: if another process holds it.
-  """
+  """Refuses a lock that another process holds, and takes none itself."""
   if path.exists():
     lock(path).close()

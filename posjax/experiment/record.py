@@ -19,14 +19,7 @@ Row = dict[str, Any]
 
 
 class Record:
-  """Appends rows to metrics.jsonl and to TensorBoard; a resumed run drops rows past its step.
-
-  Args:
-    workdir: of the run.
-    step: after which the run goes on.
-    writes: whether this process writes at all: one of those of a distributed run does.
-    check: called before each row is written; raises if the folder is not that of the run any more.
-  """
+  """Appends rows to metrics.jsonl and to TensorBoard; a resumed run drops rows past its step."""
 
   def __init__(
     self,
@@ -72,11 +65,6 @@ class Board:
 
   (tensorboardX's own writer has a thread that dies of such an error, and callers that then wait for
   it without end.)
-
-  Args:
-    folder: of the events.
-    first: the first step that is still to come; events from there on, which an earlier process
-      wrote, are hidden.
   """
 
   def __init__(self, folder: Path, first: int):
@@ -107,11 +95,6 @@ class Board:
 
 def append(path: Path, row: Mapping[str, Any], durable: bool = False) -> None:
   """Adds a line of JSON. Only one process may write.
-
-  Args:
-    path: of the file, which is made if there is none. A last line that is cut short is taken away.
-    row: what the line holds.
-    durable: whether to return only once the disk has it.
 
   Raises:
     OSError: if it cannot be written; the file is then as it was.
@@ -150,11 +133,7 @@ def _whole(handle: int) -> int:
 
 
 def read(path: Path) -> list[Row]:
-  """The whole rows of a metrics file; a last line that a kill cut short is left out.
-
-  Raises:
-    ValueError: if a whole line is no row.
-  """
+  """The whole rows of a metrics file; a last line that a kill cut short is left out."""
   if not path.exists():
     return []
   lines = path.read_bytes().split(b'\n')[:-1]
@@ -178,13 +157,7 @@ def _is_number(value: Any) -> bool:
 
 
 def lost_rows(rows: Sequence[Row], step: int, log_every: int) -> str:
-  """A sentence about rows that should be there and are not, or are there in vain; '' if none is.
-
-  Args:
-    rows: of metrics.jsonl.
-    step: the step of the checkpoint from which the run goes on; 0 if there is none.
-    log_every: steps between two rows.
-  """
+  """A sentence about rows that should be there and are not, or are there in vain; '' if none is."""
   last = max((row['step'] for row in rows), default=0)
   if not step:
     again = 'there is no checkpoint to go on from, so training begins again at step 1'

@@ -29,13 +29,7 @@ NORMAL = 1.96  # standard errors to either side of a 95 % interval
 
 
 def results(task: Task, scores: Mapping[str, Score], sample: str) -> dict[str, Any]:
-  """The end of a run, for results.json; a number that there is not is null.
-
-  Args:
-    task: whose evaluations were run.
-    scores: by evaluation.
-    sample: what the model said to the task's examples.
-  """
+  """The end of a run, for results.json; non-finite values become null."""
   arrays = {
     name: {metric: finite(array.tolist()) for metric, array in score.arrays.items()}
     for name, score in scores.items()
@@ -64,21 +58,15 @@ def shown(metric: Metric, value: float) -> str:
 
 def stated(evaluation: Evaluation, score: Score) -> str:
   """A score in one line, as 'length 8: 2.000 bits per byte, 48.0 % of tokens right'."""
-  told = [
+  numbers = [
     f'{shown(evaluation.metrics[name], value)} {evaluation.metrics[name].unit}'
     for name, value in score.values.items()
   ]
-  return f'{evaluation.name}: {score.why or ", ".join(told)}'
+  return f'{evaluation.name}: {score.why or ", ".join(numbers)}'
 
 
 def print_table(task: Task, scores: Mapping[str, Score], title: str) -> None:
-  """Prints the numbers of each evaluation and the means of the unseen ones, or why there is none.
-
-  Args:
-    task: whose evaluations were run.
-    scores: by evaluation.
-    title: of the table.
-  """
+  """Prints the numbers of each evaluation and the means of the unseen ones."""
   columns = _columns(task)
   first = task.evaluations[0].length
   table = Table(title=title, title_justify='left')
@@ -141,16 +129,7 @@ def draw(
   title: str,
   scheme: str = '',
 ) -> None:
-  """Draws the loss by step, the headline metric of each evaluation, and metrics that are arrays.
-
-  Args:
-    path: a .png to write.
-    task: whose units the axes have.
-    rows: metrics.jsonl.
-    scores: the final ones, by evaluation.
-    title: the run.
-    scheme: of the run, which has its own colour in all pictures.
-  """
+  """Draws the loss by step, the headline metric of each evaluation, and metrics that are arrays."""
   from matplotlib.figure import Figure
 
   ink = colour(scheme)
@@ -266,8 +245,8 @@ def _draw_lengths(axes, task: Task, scores: Mapping[str, Score], ink: str) -> No
   axes.set_xlim(lengths[0] / 1.2, lengths[-1] * 1.2)  # one length alone has no width
   ticks = lengths[:: -(-len(lengths) // CURVES)]
   axes.set_xticks(ticks, [str(length) for length in ticks])
-  told = 'by length (dashed: trained)' + _told(halves for _, halves in found.values())
-  axes.set(title=told, xlabel='length', ylabel=in_picture(metric.unit))
+  title = 'by length (dashed: trained)' + _bars_note(halves for _, halves in found.values())
+  axes.set(title=title, xlabel='length', ylabel=in_picture(metric.unit))
   for each in next(iter(series.values())):
     axes.annotate(
       comment(scores[each.name]),
@@ -279,7 +258,7 @@ def _draw_lengths(axes, task: Task, scores: Mapping[str, Score], ink: str) -> No
     )
 
 
-def _told(halves: Iterable[np.ndarray]) -> str:
+def _bars_note(halves: Iterable[np.ndarray]) -> str:
   """A line that explains the bars, where there are some."""
   return '\nbars: 95 %, over rows' if any(np.isfinite(each).any() for each in halves) else ''
 
@@ -295,7 +274,7 @@ def _draw_names(axes, task: Task, scores: Mapping[str, Score], ink: str) -> None
     axes.set_xlim(*limits)
   axes.set_yticks(range(len(members)), [in_picture(each.name) for each in members])
   axes.set_ylim(len(members) - 0.5, -0.5)
-  axes.set(title=f'by evaluation{_told([halves])}', xlabel=in_picture(metric.unit))
+  axes.set(title=f'by evaluation{_bars_note([halves])}', xlabel=in_picture(metric.unit))
 
 
 def _draw_array(axes, task: Task, scores: Mapping[str, Score], name: str, ink: str) -> None:
@@ -319,8 +298,8 @@ def _draw_array(axes, task: Task, scores: Mapping[str, Score], name: str, ink: s
   title, unit = in_picture(name.replace('_', ' ')), in_picture(having[0].metrics[name].unit)
   axes.set_xscale('log', base=2)
   axes.xaxis.set_major_formatter('{x:g}')
-  told = f'{title}\nmeans over windows; bands: 95 %'
-  axes.set(title=told, xlabel=title.rpartition(' ')[2], ylabel=unit)
+  heading = f'{title}\nmeans over windows; bands: 95 %'
+  axes.set(title=heading, xlabel=title.rpartition(' ')[2], ylabel=unit)
   axes.legend(frameon=False)
 
 

@@ -54,7 +54,7 @@ class Result(NamedTuple):
   model: nnx.Module
   history: list[dict[str, Any]]  # metrics.jsonl
   scores: dict[str, Score]  # by evaluation
-  sample: str  # what it said to the task's examples
+  sample: str  # its answers to the task's examples
   data_history: DataHistory
 
 
@@ -113,11 +113,7 @@ def setup(
 
 
 def _with_stored_steps(config: ConfigDict, folder: Path) -> ConfigDict:
-  """The config, with the `steps` of the run in the folder: they shape its learning rate.
-
-  Raises:
-    ValueError: if the folder holds a run with another config.
-  """
+  """The config, with the `steps` of the run in the folder: they shape its learning rate."""
   stored = workdirs.check_config(json.loads(config.to_json_best_effort()), folder)
   if stored is None or stored['steps'] == config.steps:
     return config
@@ -338,7 +334,7 @@ def finalize(
     try:
       report.draw(folder / 'report.png', task, rows, scores, title, prepared.config.scheme)
     except OSError:
-      raise  # the disk's errors are told as such
+      raise  # the run ends with the disk's errors
     except Exception as error:  # of Matplotlib, or of a task's metrics: the training is worth more
       print(f'report.png could not be drawn: {plain.sentence(error)}')
   check_folder()  # what is listed below is there

@@ -21,11 +21,7 @@ from posjax.models.past import Past
 
 
 def make_mesh(data: Count = 1, fsdp: Count = 1, tensor: Count = 1) -> Mesh:
-  """A mesh of data x fsdp x tensor devices, the first that there are.
-
-  Raises:
-    ValueError: if there are fewer devices.
-  """
+  """A mesh of data x fsdp x tensor devices, the first that there are."""
   sizes = (data, fsdp, tensor)
   count = math.prod(sizes)
   if min(sizes) < 1 or count > jax.device_count():
@@ -89,11 +85,7 @@ def put_whole(batch: Mapping[str, np.ndarray], mesh: Mesh) -> dict[str, jax.Arra
 
 
 def check_batch(batch_size: int, mesh: Mesh) -> None:
-  """Every device gets as many rows as every other.
-
-  Raises:
-    ValueError: if it cannot be.
-  """
+  """Every device gets as many rows as every other."""
   parts = _parts(mesh)
   if batch_size < 1 or batch_size % parts:
     raise ValueError(f'batch_size must be a multiple of {parts} devices, but got {batch_size}.')
@@ -122,11 +114,7 @@ def _spec(name: str, shape: tuple[int, ...], names: tuple[Any, ...], mesh: Mesh)
 
 
 def _parts_of(name: str, axis: str | tuple[str, ...] | None, mesh: Mesh) -> int:
-  """The number of devices over which an axis of an array is cut.
-
-  Raises:
-    ValueError: if the mesh has no such axis.
-  """
+  """The number of devices over which an axis of an array is cut."""
   names = (axis,) if isinstance(axis, str) else axis or ()
   for each in names:
     if each not in mesh.shape:

@@ -13,12 +13,7 @@ from posjax.experiment.task import Task
 
 
 def read_config(workdir: Path) -> ConfigDict:
-  """The config of the run in a folder.
-
-  Raises:
-    FileNotFoundError: if there is none.
-    ValueError: if config.json is cut, or holds no config that can be run.
-  """
+  """The config of the run in a folder."""
   path = workdir / workdirs.CONFIG
   if not path.is_file():
     what = 'holds no run of train.py' if workdir.is_dir() else 'is no folder'
@@ -37,11 +32,6 @@ def restore(workdir: Path, config: ConfigDict, task: Task) -> tuple[Any, nnx.Sta
 
   It is the one that `config.checkpoint` chooses, of the checkpoints that there are by now.
 
-  Args:
-    workdir: a folder of train.py, which may still be training.
-    config: the folder's.
-    task: the config's.
-
   Raises:
     FileNotFoundError: if there is no checkpoint yet.
     ValueError: if the checkpoint is of another model than the config's, or there is none yet, or
@@ -55,11 +45,7 @@ def restore(workdir: Path, config: ConfigDict, task: Task) -> tuple[Any, nnx.Sta
 
 
 def check_data(task: Task, workdir: Path) -> None:
-  """Refuses other data than those of the run, where words and labels get their numbers from them.
-
-  Raises:
-    ValueError: if the data changed since the run last noted them.
-  """
+  """Refuses other data than the run's, where words and labels are numbered by them."""
   seen, now = workdirs.data_history(workdir), task.facts.get('sha256')
   if task.vocabulary is None and seen and now is not None and seen[-1]['sha256'] != now:
     raise ValueError(

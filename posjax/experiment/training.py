@@ -33,11 +33,7 @@ class State(NamedTuple):
 def create(
   task: Task, optimizer: optax.GradientTransformation, mesh: Mesh, seed: int
 ) -> tuple[Any, State]:
-  """The model's structure and a new state, made where it will live.
-
-  Raises:
-    ValueError: if the state is larger than the memory of a device.
-  """
+  """The model's structure and a new state, made where it will live."""
   kept = {}  # the structure is no array, so no jitted function returns it
 
   def arrays(seed):
@@ -66,17 +62,7 @@ def _check_memory(shapes: State, mesh: Mesh) -> None:
 
 
 def check_batch(task: Task, batch_size: int, width: int, mesh: Mesh) -> None:
-  """Refuses a batch that no memory holds, before its rows are made one by one.
-
-  Args:
-    task: its batches have rows of one shape, or the entry 'tokens'.
-    batch_size: rows per update, all devices together.
-    width: of the model.
-    mesh: over whose devices the batch is cut.
-
-  Raises:
-    ValueError: if the embeddings of its tokens need more than all devices have.
-  """
+  """Refuses a batch that no memory holds, before its rows are made one by one."""
   there, row = _memory(mesh.devices.flat[0]), next(iter(task.train_batches(0, batch_size)))
   tokens = 1 if TOKENS in row else count_tokens(row)  # rows of several shapes have at least one
   needed = 4 * batch_size * tokens * width
@@ -89,7 +75,7 @@ def check_batch(task: Task, batch_size: int, width: int, mesh: Mesh) -> None:
 
 
 def _memory(device: jax.Device) -> int | None:
-  """Bytes that a device has; None where nobody tells."""
+  """The memory of a device in bytes; None if unknown."""
   if device.platform != 'cpu':
     return (device.memory_stats() or {}).get('bytes_limit')
   try:
@@ -99,11 +85,7 @@ def _memory(device: jax.Device) -> int | None:
 
 
 def finite(loss: jax.Array, step: int) -> float:
-  """The loss as a number.
-
-  Raises:
-    FloatingPointError: if it is none.
-  """
+  """The loss as a number."""
   value = float(loss)
   if not math.isfinite(value):
     raise FloatingPointError(
@@ -150,26 +132,14 @@ def make_step(
 
 
 def compile_step(step: Any, state: State, batch: Any) -> jax.stages.Compiled:
-  """The program of a step for arrays of these shapes: `(state, batch, index, seed=...)` runs it.
-
-  Args:
-    step: of `make_step`.
-    state: arrays of the state, given away or not.
-    batch: arrays, as for the step.
-  """
+  """The program of a step for arrays of these shapes: `(state, batch, index, seed=...)` runs it."""
   like = lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=leaf.sharding)
   shapes = jax.tree.map(like, (state, batch))
   return step.func.lower(*shapes, 0, **step.keywords).compile()
 
 
 def step_bytes(step: Any, state: State, batch: Any) -> int:
-  """Memory that a training step holds at most on a device, as its compiled program states it.
-
-  Args:
-    step: of `make_step`.
-    state: arrays of the state, given away or not.
-    batch: arrays, as for the step.
-  """
+  """Memory that a training step holds at most on a device, as its compiled program states it."""
   used = compile_step(step, state, batch).memory_analysis()
   if used is None:  # CPU, GPU and TPU all state it
     raise RuntimeError(f'{jax.default_backend()} does not state what memory a program needs.')

@@ -24,13 +24,6 @@ def quarantine_corrupt(folder: Path, say: Callable[[str], None] = print) -> None
 
   Call it before `checkpoint.manager`, which reads some of these files. The first process of a
   distributed run does it for all, which wait for it.
-
-  Args:
-    folder: of checkpoints, which need not exist.
-    say: called with a sentence about each of them.
-
-  Raises:
-    ValueError: if there are checkpoints, and all of them are so; they keep their names.
   """
   if is_first() and folder.is_dir():
     faults = {step: corruption_reason(folder / str(step)) for step in steps_of(folder)}
@@ -91,13 +84,7 @@ def steps_of(folder: Path) -> list[int]:
 
 
 def quarantine(folder: Path, why: Mapping[int, str], say: Callable[[str], None]) -> None:
-  """Sets checkpoints aside, under names that no run looks for, and says so.
-
-  Args:
-    folder: of checkpoints.
-    why: by step, why each of them cannot be read.
-    say: called with a sentence about each of them.
-  """
+  """Sets checkpoints aside, under names that no run looks for, and says so."""
   for step, reason in why.items():
     name = f'{step}{UNREADABLE}'
     while os.path.lexists(folder / name):
@@ -112,9 +99,9 @@ def quarantine(folder: Path, why: Mapping[int, str], say: Callable[[str], None])
 
 def no_readable_checkpoint(folder: Path, why: Mapping[int, str]) -> ValueError:
   """The error where there are checkpoints, and none of them can be read."""
-  told = '; '.join(f'that after step {step}: {reason}' for step, reason in why.items())
+  reasons = '; '.join(f'that after step {step}: {reason}' for step, reason in why.items())
   return ValueError(
-    f'No checkpoint in {folder} can be read ({told}): put back their files, give another '
+    f'No checkpoint in {folder} can be read ({reasons}): put back their files, give another '
     '--workdir, or take that folder away to begin anew.'
   )
 

@@ -33,16 +33,7 @@ class Unwritten(OSError):
 
 
 def check_place(workdir: Path) -> None:
-  """Refuses a folder in which no run can work, before anything is written.
-
-  Args:
-    workdir: the folder, which need not exist.
-
-  Raises:
-    OSError: if something else is at its place, something in it is a file where a folder is needed
-      or the other way around, or it cannot be written to.
-    Busy: if another process works there.
-  """
+  """Refuses a folder in which no run can work, before anything is written."""
   for place in (workdir, *workdir.absolute().parents):
     if os.path.lexists(place):
       _check_folder(place, f'{workdir} should be the folder of a run')
@@ -75,10 +66,6 @@ def held(workdir: Path) -> Generator[Callable[[], None]]:
   The first process of a distributed run holds the lock for all of them. Gives a function that
   raises `Gone` if the folder has been deleted, moved or replaced since: it is called before
   anything is written there.
-
-  Raises:
-    Busy: if another run works there.
-    OSError: if the folder cannot be made.
   """
   error, file = None, None
   if is_first():
@@ -109,16 +96,7 @@ def is_first() -> bool:
 
 @contextlib.contextmanager
 def explained(workdir: Path, check_folder: Callable[[], None]) -> Generator[None]:
-  """An error of the file system within it becomes one sentence that says what to do.
-
-  Args:
-    workdir: the folder.
-    check_folder: of `held`.
-
-  Raises:
-    Gone: in place of an OSError, if the folder is not the same any more.
-    Unwritten: in place of any other one.
-  """
+  """An error of the file system within it becomes one sentence that says what to do."""
   try:
     yield
   except Gone:
@@ -134,15 +112,7 @@ def explained(workdir: Path, check_folder: Callable[[], None]) -> Generator[None
 
 
 def read_json(path: Path, what: str) -> dict[str, Any]:
-  """A file that should hold a dictionary as JSON.
-
-  Args:
-    path: of the file.
-    what: it holds, for the error.
-
-  Raises:
-    ValueError: if it holds something else.
-  """
+  """A file that should hold a dictionary as JSON."""
   try:
     value = json.loads(path.read_bytes())
   except RecursionError:
@@ -167,11 +137,7 @@ def write_json(path: Path, value: Any) -> None:
 
 
 def stored_config(workdir: Path) -> dict[str, Any] | None:
-  """The config of the run in a folder; None if the folder holds no run.
-
-  Raises:
-    ValueError: if config.json is no config, or there is none beside what a run wrote.
-  """
+  """The config of the run in a folder; None if the folder holds no run."""
   path = workdir / CONFIG
   if path.exists():
     return read_json(path, 'the config of a run')
@@ -180,7 +146,7 @@ def stored_config(workdir: Path) -> dict[str, Any] | None:
   if left:
     raise ValueError(
       f'{workdir} should hold {CONFIG} beside {", ".join(left)}, but has none, so whose they are '
-      'cannot be told: put it back, or give another --workdir.'
+      'is unknown: put it back, or give another --workdir.'
     )
   return None
 
@@ -189,10 +155,6 @@ def check_config(config: Mapping[str, Any], workdir: Path) -> dict[str, Any] | N
   """A folder holds one run: another config must not go on where this one stopped.
 
   Only `steps` may differ; whether they may is for the caller to say, who knows how far the run is.
-
-  Args:
-    config: as JSON has it.
-    workdir: the folder, which need not exist.
 
   Returns:
     The config of the run in the folder; None if there is none.
@@ -226,15 +188,7 @@ def stored_vocabulary(workdir: Path) -> dict[str, Any] | None:
 
 
 def check_vocabulary(vocabulary: Mapping[str, Any] | None, workdir: Path) -> None:
-  """Refuses a vocabulary in which the tokens of the folder's run have other numbers.
-
-  Args:
-    vocabulary: of the task; None where it has none.
-    workdir: the folder. Nothing is noted in one that holds no run.
-
-  Raises:
-    ValueError: if it is not the vocabulary that was noted.
-  """
+  """Refuses a vocabulary in which the tokens of the folder's run have other numbers."""
   path = workdir / DATA
   noted = _read_data(path).get('vocabulary') if path.exists() else None
   if noted is not None and noted != _hash(vocabulary):
@@ -256,11 +210,7 @@ DataHistory = list[dict[str, Any]]  # 'sha256' of the data, and 'from_step', aft
 
 
 def data_history(workdir: Path) -> DataHistory:
-  """The data that the run in a folder was trained on, the last ones last; [] if none is noted.
-
-  Raises:
-    ValueError: if data.json holds something else.
-  """
+  """The data that the run in a folder was trained on, the last ones last; [] if none is noted."""
   path = workdir / DATA
   if not path.exists():
     return []
@@ -284,16 +234,7 @@ def _read_data(path: Path) -> dict[str, Any]:
 
 
 def check_data(seen: DataHistory, sha256: str | None, workdir: Path) -> None:
-  """Refuses to go on with other data than the run in the folder began with.
-
-  Args:
-    seen: of `data_history`.
-    sha256: of the data as they are now; None where the task does not say.
-    workdir: the folder.
-
-  Raises:
-    ValueError: if both are known, and differ.
-  """
+  """Refuses to go on with other data than the run in the folder began with."""
   if seen and sha256 is not None and seen[-1]['sha256'] != sha256:
     raise ValueError(
       f'{workdir} holds a run on data with the sha256 {seen[-1]["sha256"]}, but the data now have '

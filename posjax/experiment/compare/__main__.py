@@ -45,7 +45,7 @@ class Plan(NamedTuple):
     folder: to work in.
     path: where this host's results go.
     processes: how many at once.
-    allow_changed_data: whether runs on different data are averaged, and said to be so.
+    allow_changed_data: whether runs on different data are averaged.
   """
 
   cells: list[Cell]
@@ -63,11 +63,7 @@ class Full(Exception):
 
 
 def plan(config: ConfigDict, folder: Path, values: flags.FlagValues) -> Plan:
-  """Reads the command line.
-
-  Raises:
-    ValueError: if something about it is wrong.
-  """
+  """Reads the command line."""
   if not values.schemes:
     raise ValueError("--schemes is missing; it should read like --schemes='a,b(x=1)+c'.")
   if values.processes < 1:
@@ -96,10 +92,6 @@ def check_each(grid: Sequence[Cell]) -> None:
   """Refuses a grid of which no run could begin, as far as the keys of its configs tell.
 
   A grid of which some runs could begin is worked on, and reports the others as they fail.
-
-  Raises:
-    TypeError: if a key of the first run has another type, and each other run is refused, too.
-    ValueError: the same of a value.
   """
   first: Exception | None = None
   for cell in {_point(cell): cell for cell in reversed(grid)}.values():
@@ -123,11 +115,6 @@ def in_order(ends: Iterable[Ended], left: Sequence[Cell], begun: bool) -> Iterat
 
   Where every run is refused, there is one sentence to say, and no result.
 
-  Args:
-    ends: of the pool.
-    left: the runs that are to be done.
-    begun: whether an earlier command has finished a run of the grid.
-
   Raises:
     ValueError: if no run of the grid can begin.
   """
@@ -146,14 +133,7 @@ def in_order(ends: Iterable[Ended], left: Sequence[Cell], begun: bool) -> Iterat
 
 
 def work(todo: Plan) -> None:
-  """Runs what has not finished yet, until it ends or is interrupted.
-
-  Raises:
-    Busy: if another process works here.
-    Full: if there is no room on the disk.
-    Gone: if the folder is deleted, moved or replaced meanwhile.
-    ValueError: if results.jsonl holds something else, or no run of the grid can begin.
-  """
+  """Runs what has not finished yet, until it ends or is interrupted."""
   todo.folder.mkdir(parents=True, exist_ok=True)
   path = todo.folder / ('.lock' if todo.path.name == 'results.jsonl' else f'.lock-{todo.path.stem}')
   with lock(path) as held, interrupts() as stopped:
@@ -191,11 +171,7 @@ def work(todo: Plan) -> None:
 
 
 def keep(todo: Plan, end: Ended) -> None:
-  """Writes the line of a cell that ended.
-
-  Raises:
-    Full: if there is no room.
-  """
+  """Writes the line of a cell that ended."""
   cell = end.cell
   row = {'id': cell.id, 'scheme': cell.scheme, 'axes': cell.axes, 'seed': cell.seed, **end.row}
   lost = 'what results.jsonl holds is kept: make room, and the same command goes on.'
@@ -209,11 +185,7 @@ def keep(todo: Plan, end: Ended) -> None:
 
 
 def tell(todo: Plan) -> bool:
-  """Prints and draws what the grid says so far; False if a cell failed.
-
-  Raises:
-    Full: if the pictures cannot be written.
-  """
+  """Prints and draws what the grid says so far; False if a cell failed."""
   there = results.read(todo.folder)
   others = [there[name] for name in there.keys() - {cell.id for cell in todo.cells}]
   if others:
@@ -238,18 +210,14 @@ def tell(todo: Plan) -> bool:
 
 
 def left_out(others: Sequence[Mapping[str, Any]]) -> str:
-  """A sentence about runs with other configs than those of the grid.
-
-  Args:
-    others: their lines of results.jsonl.
-  """
+  """A sentence about runs with other configs than those of the grid."""
   failed = sum('error' in row for row in others)
   kinds = {'finished': len(others) - failed, 'failed': failed}
-  told = ' and '.join(f'{count} {kind}' for kind, count in kinds.items() if count)
+  counts = ' and '.join(f'{count} {kind}' for kind, count in kinds.items() if count)
   runs = 'run' if len(others) == 1 else 'runs'
   return (
-    f'results.jsonl has {told} {runs} with other config keys, schemes or seeds than this command; '
-    'they are left out here'
+    f'results.jsonl has {counts} {runs} with other config keys, schemes or seeds than this '
+    'command; they are left out here'
   )
 
 

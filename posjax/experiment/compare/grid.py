@@ -66,11 +66,7 @@ def split(text: str) -> tuple[str, ...]:
 
 
 def read_schemes(text: str) -> tuple[str, ...]:
-  """The schemes of a command line, each of which can be made.
-
-  Raises:
-    ValueError: if a line cannot be read, a name is unknown, or a scheme is given twice.
-  """
+  """The schemes of a command line, each of which can be made."""
   schemes = split(text)
   for scheme in schemes:
     for layer in scheme.split('|'):
@@ -79,11 +75,7 @@ def read_schemes(text: str) -> tuple[str, ...]:
 
 
 def read_axis(text: str, config: ConfigDict) -> tuple[str, tuple[Any, ...]]:
-  """An axis `key=value,value`: the key, and values that the config takes.
-
-  Raises:
-    ValueError: if the config has no such key, or a value of another type.
-  """
+  """An axis `key=value,value`: the key, and values that the config takes."""
   key, equals, values = text.partition('=')
   if not equals:
     raise ValueError(f'An axis must read like model.num_layers=2,4, but got {text!r}.')
@@ -106,9 +98,6 @@ def cells(
   """All runs of a grid; seeds count up from the config's, and are outermost.
 
   So that a grid that is stopped half-way has something to say of every scheme.
-
-  Raises:
-    ValueError: if there are no seeds, or a key is given twice.
   """
   if seeds < 1:
     raise ValueError(f'--seeds must be at least 1, but got {seeds}.')

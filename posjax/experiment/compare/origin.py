@@ -26,12 +26,7 @@ class Origin(NamedTuple):
 
 
 def origin(arguments: Sequence[str], cells: Sequence[Cell]) -> Origin:
-  """The origin of a grid.
-
-  Args:
-    arguments: of the command line, without the program.
-    cells: the grid, one or more.
-  """
+  """The origin of a grid."""
   command = shlex.join(['python', '-m', 'posjax.experiment.compare', *arguments])
   every = [_flat(cell.config.to_dict()) for cell in cells]
   shared = {
@@ -54,12 +49,7 @@ def _flat(values: Mapping[str, Any], before: str = '') -> dict[str, Any]:
 
 
 def provenance(summary: Summary, made: Origin | None = None) -> list[tuple[str, str]]:
-  """Names and texts, in the order in which a reader asks for them.
-
-  Args:
-    summary: of the grid.
-    made: where it comes from; None where there are lines of results.jsonl and no command.
-  """
+  """Names and texts, in the order in which a reader asks for them."""
   lines = [each.result for row in summary.rows for each in row.cells]
   config = {} if made is None else made.config
   commits = _distinct(line.get('commit') or 'not recorded' for line in lines)
@@ -82,12 +72,7 @@ def provenance(summary: Summary, made: Origin | None = None) -> list[tuple[str, 
 
 
 def short(summary: Summary, made: Origin | None = None) -> str:
-  """The same in one line: how many schemes and runs, how long, on what, by which code.
-
-  Args:
-    summary: of the grid.
-    made: where it comes from; None where there are lines of results.jsonl and no command.
-  """
+  """The same in one line: how many schemes and runs, how long, on what, by which code."""
   known = dict(provenance(summary, made))
   runs = [each.result for row in summary.rows for each in row.cells]
   seeds = known['seeds']
@@ -137,7 +122,7 @@ def _versions(lines: Sequence[Mapping[str, Any]]) -> list[str]:
 
 
 def _facts(summary: Summary) -> list[tuple[str, str]]:
-  """The facts of the data; those that differ by the values of an axis are told for each value."""
+  """The facts of the data; those that differ by the values of an axis have each value."""
   found: dict[str, dict[str, list[str]]] = {}
   for row in summary.rows:
     for each in row.cells:

@@ -16,13 +16,7 @@ from posjax.experiment.compare.table import Sheet, captions, sheets
 
 
 def write(path: Path, summary: Summary, made: Origin | None = None) -> list[Path]:
-  """Writes the page, whole or not at all, and its pictures beside it, whose paths it returns.
-
-  Args:
-    path: of the page.
-    summary: of the grid.
-    made: the command that made it, and what it shares; None where there is none.
-  """
+  """Writes the page, whole or not at all, and its pictures beside it, whose paths it returns."""
   template = resources.files('posjax.experiment.compare').joinpath('page.html').read_text('utf-8')
   pictures = plots.draw(path.parent, summary)
   ink = {
@@ -95,13 +89,7 @@ def _alike(panel: str, rows: Sequence[Row]) -> list[str]:
 
 
 def advice(rows: Sequence[Row], summary: Summary, made: Origin | None = None) -> str:
-  """A few sentences about the schemes of which no run has learned; '' where there is none.
-
-  Args:
-    rows: those that are drawn together.
-    summary: of the grid, which says what it takes to have learned.
-    made: where it comes from.
-  """
+  """A few sentences about the schemes of which no run has learned; '' where there is none."""
   grey = [row for row in rows if row.unlearned]
   if not grey:
     return ''

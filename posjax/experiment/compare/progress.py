@@ -16,14 +16,7 @@ from posjax.experiment.settings import Rules
 
 
 class Grid:
-  """A bar over the steps of all cells; plain lines, one for each cell that ends, elsewhere.
-
-  Args:
-    cells: those to do.
-    folder: of the comparison.
-    before: how many had ended already.
-    rules: by which runs are judged, so that the lines say the number that is compared.
-  """
+  """A bar over the steps of all cells; plain lines, one for each cell that ends, elsewhere."""
 
   def __init__(self, cells: Sequence[Cell], folder: Path, before: int, rules: Rules):
     self.folder, self.before, self.count = folder, before, before + len(cells)
@@ -63,7 +56,7 @@ class Grid:
     cell = self.left.pop(end.cell.id)
     self.done += cell.config.steps
     at = f'[{self.count - len(self.left)}/{self.count}]'
-    how = told(end.row, cell.seed, self.rules)
+    how = outcome(end.row, cell.seed, self.rules)
     self.say(f'{at} {_named(cell)}: {how}; {self.remaining(self._now(running))}')
 
   def remaining(self, steps: int) -> str:
@@ -97,14 +90,8 @@ def _named(cell: Cell) -> str:
   return f'{cell.scheme}{axes}, seed {cell.seed}'
 
 
-def told(row: Mapping[str, Any], seed: int, rules: Rules) -> str:
-  """How a run ended, with the number that is compared: its mean over what is unseen.
-
-  Args:
-    row: a line of results.jsonl, or one with an error.
-    seed: of the run.
-    rules: by which it is judged.
-  """
+def outcome(row: Mapping[str, Any], seed: int, rules: Rules) -> str:
+  """How a run ended, with the number that is compared: its mean over what is unseen."""
   if 'error' in row:
     return f'failed: {row["error"]}'
   try:

@@ -32,11 +32,7 @@ class Measure(NamedTuple):
 
 
 def measure(line: Line, rules: Rules) -> Measure:
-  """The metric by which a line is judged.
-
-  Raises:
-    ValueError: if the line has none of that name, or one that says nothing about what has learned.
-  """
+  """The metric by which a line is judged."""
   metrics = next(iter(line['evaluations'].values()))['metrics']
   first, _ = headline(line)
   name = rules.quality or first
@@ -196,13 +192,6 @@ def summarize(
 ) -> Summary | None:
   """Gathers the seeds of each scheme. None if no cell has finished.
 
-  Args:
-    cells: the grid.
-    results: what ended, by cell.
-    baseline: a scheme of the grid.
-    rules: what quality is, and when a run has learned.
-    allow_changed_data: whether runs are averaged and compared that saw different data.
-
   Raises:
     ValueError: if the runs have no metric of that name, or they saw different data.
   """
@@ -296,11 +285,7 @@ def _threshold(line: Line, what: Measure, rules: Rules) -> str:
 
 
 def judge(line: Line, seed: int, rules: Rules) -> Judged:
-  """Reads a line of results.jsonl.
-
-  Raises:
-    ValueError: as `measure`, or if an untrained loss is asked for that the line does not have.
-  """
+  """Reads a line of results.jsonl."""
   what = measure(line, rules)
   quality = {
     name: value

@@ -12,13 +12,7 @@ from posjax.experiment.plain import console
 
 
 def shown(value: Interval | None, signed: bool = False, unlearned: bool = False) -> str:
-  """A mean with its interval, as '93.1 [90.0, 96.2]', or '93.1 (n = 1)' of one seed.
-
-  Args:
-    value: the mean; None is a dash.
-    signed: whether a number above 0 has its sign.
-    unlearned: whether it is of runs that have not learned: '93.1*'.
-  """
+  """A mean with its interval, as '93.1 [90.0, 96.2]', or '93.1 (n = 1)' of one seed."""
   if value is None:
     return '-'
   sign = '+' if signed else ''
@@ -80,11 +74,7 @@ def captions(summary: Summary) -> list[str]:
 
 
 def uncorrected(count: int) -> str:
-  """A sentence about intervals of differences that are read together.
-
-  Args:
-    count: how many of them stand beside each other.
-  """
+  """A sentence about intervals of differences that are read together."""
   chance = 1 - LEVEL
   return (
     f'Intervals of differences that stand beside each other, uncorrected: {count}. Each misses the '
