@@ -38,7 +38,7 @@ def scores(
   wholes = {
     'f1': share(lambda predicted, gold: predicted + gold, twice=2),
     'precision': share(lambda predicted, gold: predicted),
-    'recall': share(lambda predicted, there: gold),
+    'recall': share(lambda predicted, gold: gold),
   }
   return {
     name: scored(counted, score, number, unit, what)
