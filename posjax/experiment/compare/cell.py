@@ -11,7 +11,7 @@ from ml_collections import ConfigDict
 
 import posjax
 from posjax.experiment import evaluation, record, training
-from posjax.experiment.commit import commit
+from posjax.experiment.compare.origin import commit
 from posjax.experiment.plain import sentence
 from posjax.experiment.run import Result, Setup, evaluate, run, setup
 from posjax.experiment.sharding import put_batch

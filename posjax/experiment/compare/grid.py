@@ -6,7 +6,7 @@ import hashlib
 import itertools
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from ml_collections import ConfigDict
@@ -81,7 +81,7 @@ def read_axis(text: str, config: ConfigDict) -> tuple[str, tuple[Any, ...]]:
     raise ValueError(f'An axis must read like model.num_layers=2,4, but got {text!r}.')
   if key in ('scheme', 'seed') or key.startswith('compare.'):
     raise ValueError(f'{key} can be no axis: there are --schemes and --seeds, but got {text!r}.')
-  known = _keys(config)
+  known = list(flat(config.to_dict()))
   if key not in known:
     near = difflib.get_close_matches(key, known, n=1)
     hint = f"; did you mean '{near[0]}'?" if near else '.'
@@ -122,14 +122,14 @@ def _cell(config: ConfigDict, scheme: str, axes: dict[str, Any], seed: int) -> C
   return Cell(f'{plain[:60]}-seed={seed}-{digest}', scheme, axes, seed, mine)
 
 
-def _keys(config: ConfigDict) -> list[str]:
+def flat(values: Mapping[str, Any], before: str = '') -> dict[str, Any]:
   """Every key that holds a value, as 'model.num_layers'."""
-  found = []
-  for key, value in config.items():
-    if isinstance(value, ConfigDict):
-      found += [f'{key}.{below}' for below in _keys(value)]
+  found = {}
+  for key, value in values.items():
+    if isinstance(value, Mapping):
+      found |= flat(value, f'{before}{key}.')
     else:
-      found.append(key)
+      found[before + key] = value
   return found
 
 
@@ -143,15 +143,9 @@ def _taken(config: ConfigDict, key: str, text: str) -> Any:
   try:
     trial.update_from_flattened_dict({key: value})
   except (TypeError, ValueError):
-    held = type(_at(config, key)).__name__
+    held = type(flat(config.to_dict())[key]).__name__
     raise ValueError(f'{key} must be of type {held}, but got {text!r}.') from None
-  return _at(trial, key)
-
-
-def _at(config: ConfigDict, key: str) -> Any:
-  for part in key.split('.'):
-    config = config[part]
-  return config
+  return flat(trial.to_dict())[key]
 
 
 def _distinct(what: str, values: tuple) -> tuple:

@@ -1,11 +1,14 @@
 """Where the numbers of a comparison come from: the command, the code, the sizes and the data."""
 
+import functools
 import shlex
+import subprocess
 from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import Any, NamedTuple
 
-from posjax.experiment.commit import commit
-from posjax.experiment.compare.grid import Cell
+import posjax
+from posjax.experiment.compare.grid import Cell, flat
 from posjax.experiment.compare.summary import Summary
 
 SIZES = ('batch_size', 'model.')  # keys of a config that say how large a run is
@@ -28,7 +31,7 @@ class Origin(NamedTuple):
 def origin(arguments: Sequence[str], cells: Sequence[Cell]) -> Origin:
   """The origin of a grid."""
   command = shlex.join(['python', '-m', 'posjax.experiment.compare', *arguments])
-  every = [_flat(cell.config.to_dict()) for cell in cells]
+  every = [flat(cell.config.to_dict()) for cell in cells]
   shared = {
     key: value
     for key, value in every[0].items()
@@ -37,15 +40,37 @@ def origin(arguments: Sequence[str], cells: Sequence[Cell]) -> Origin:
   return Origin(command, commit(), shared)
 
 
-def _flat(values: Mapping[str, Any], before: str = '') -> dict[str, Any]:
-  """Every key that holds a value, as 'model.num_layers'."""
-  found = {}
-  for key, value in values.items():
-    if isinstance(value, Mapping):
-      found |= _flat(value, f'{before}{key}.')
-    else:
-      found[before + key] = value
-  return found
+@functools.cache
+def commit() -> str:
+  """The commit of posjax, and whether its files were changed since; '' outside a checkout.
+
+  Example:
+    >>> commit()  # doctest: +SKIP
+    '9bf3586abcde, with changes'
+  """
+  return of_checkout(Path(posjax.__file__).parent)
+
+
+def of_checkout(folder: Path) -> str:
+  """The commit of the checkout that tracks the files of a folder; '' if none does.
+
+  A folder that lies inside of a checkout need not belong to it: a virtual environment often does.
+  """
+  if not _git(folder, 'ls-files', '.'):
+    return ''
+  name = _git(folder, 'rev-parse', '--short=12', 'HEAD')
+  changed = _git(folder, 'status', '--porcelain', '--untracked-files=no')
+  return f'{name}, with changes' if name and changed else name
+
+
+def _git(folder: Path, *arguments: str) -> str:
+  """The answer of git; '' where it fails, is missing, or does not answer."""
+  command = ['git', '--no-optional-locks', '-C', str(folder), *arguments]
+  try:
+    done = subprocess.run(command, capture_output=True, text=True, timeout=10, check=False)
+  except (OSError, subprocess.SubprocessError):
+    return ''
+  return done.stdout.strip() if done.returncode == 0 else ''
 
 
 def provenance(summary: Summary, made: Origin | None = None) -> list[tuple[str, str]]:

@@ -2,7 +2,7 @@
 
 import subprocess
 
-from posjax.experiment.commit import of_checkout
+from posjax.experiment.compare.origin import of_checkout
 
 GIT = ('git', '-c', 'user.name=a', '-c', 'user.email=a@b.c', '-c', 'init.defaultBranch=main')
 
