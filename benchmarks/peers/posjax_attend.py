@@ -7,6 +7,7 @@ import posjax
 from benchmarks.peers import compiled
 from benchmarks.peers.compiled import inputs
 from benchmarks.spec import Absent, Attention, Built
+from posjax.attention.devices import here
 from posjax.attention.pallas import fused
 
 __all__ = ['build', 'inputs']
@@ -18,7 +19,7 @@ def build(spec: Attention, given: compiled.Inputs) -> Built:
   Raises:
     Absent: if there is no device for fused kernels: what would be timed is 'blockwise'.
   """
-  if spec.way == 'pallas' and fused.here() is None:
+  if spec.way == 'pallas' and fused.target_of(here()) is None:
     raise Absent('fused kernels need a TPU or a Hopper GPU')
   if spec.way == 'cudnn' and jax.default_backend() != 'gpu':
     raise Absent('cuDNN needs a GPU')

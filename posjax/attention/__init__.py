@@ -3,7 +3,9 @@
 `attend` reads its arguments (`inputs`), and hands them to one of four implementations, which call
 the places of the scheme (`places`) and give the same numbers.
 
-  dispatch     `attend`, `weights`, and `chosen`, the implementation that it takes by default
+  dispatch     `attend`, `weights`, and `chosen`, the implementation that computes a call
+  choice       which implementation computes a call, and why
+  devices      the kinds of devices between which it chooses
   inputs       the arguments, checked, in the form that implementations take
   parameters   whether parameters are those that the scheme would make for these heads
   padding      tokens that nothing sees, which count as zero

@@ -1,4 +1,4 @@
-"""`attend`: it reads its arguments, chooses an implementation, and computes.
+"""`attend`: it reads its arguments, chooses an implementation (`choice`), and computes.
 
 q [B, T, H, D], k and v [B, S, K, D], ids [B, T] and [B, S], logits [B, H, T, S]; B stands for any
 leading axes, and K divides H. `True` in a mask means "may attend". A query that may attend to no
@@ -12,8 +12,11 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Inexact, Int, Num
 
+from posjax.arguments import check_known
 from posjax.attention import cudnn, dense, distances, inputs, padding, places
 from posjax.attention.blockwise import engine
+from posjax.attention.choice import Choice, choose
+from posjax.attention.devices import KNOWN, here
 from posjax.attention.inputs import Call, Operands, Rules
 from posjax.attention.pallas import fused
 from posjax.scheme import At, Ids, Params, PRNGKey, Scheme
@@ -103,8 +106,8 @@ def attend(
     implementation: how to compute it; the numbers are the same. 'dense': all logits at once.
       'blockwise': in tiles, on any device, with memory linear in the length. 'pallas': in fused
       kernels, on TPUs and Hopper GPUs; 'cudnn': by cuDNN. These two compute in tiles where they
-      have to: `attention.pallas.fused.chosen` and `attention.cudnn.refusal` say why. None takes
-      the one that `chosen` names, or 'dense' for weights.
+      have to; `posjax.attention.chosen` says why. None takes the one that `chosen` names, or
+      'dense' for weights.
     return_weights: whether to return the weights of the softmax, too, for pictures and tests; only
       'dense' has them.
     model_places: whether the model calls the scheme's `ids` and `embed` before its first layer.
@@ -208,17 +211,14 @@ def weights(
 
 
 def _implementation(name: str | None, call: Call, weights: bool) -> Compute:
-  """The implementation of that name, or by default the one that is chosen by the lengths.
+  """The implementation of that name, or by default the one that is chosen.
 
   Raises:
     TypeError: if `weights`, which is `return_weights`, is neither True nor False.
     ValueError: if there is none of that name, or it cannot compute with a scale that is traced, or
       does not hold the weights to return.
   """
-  if name is not None and not (isinstance(name, str) and name in IMPLEMENTATIONS):
-    raise ValueError(
-      f'The implementation must be None or one of {sorted(IMPLEMENTATIONS)}, but got {name!r}.'
-    )
+  _check_name(name)
   if not isinstance(weights, bool):
     raise TypeError(f'return_weights must be True or False, but got {weights!r}.')
   if weights:
@@ -227,35 +227,92 @@ def _implementation(name: str | None, call: Call, weights: bool) -> Compute:
         f"return_weights=True needs implementation='dense', or None, but got {name!r}."
       )
     name = 'dense'
-  name = name or chosen(call.shape[-3], call.keys)
+  if name is None:
+    name = choose(call, here(), tuple(IMPLEMENTATIONS)).implementation
   if name != 'dense' and isinstance(call.rules.scale, jax.core.Tracer):
     raise ValueError(f"A traced scale needs implementation='dense', but got {name!r}.")
   return IMPLEMENTATIONS[name]
 
 
-def chosen(queries: int, keys: int, platform: str | None = None) -> str:
-  """The implementation that `attend` takes by default: 'dense' for few pairs, else 'blockwise'.
+def _check_name(name: str | None) -> None:
+  if name is not None and not (isinstance(name, str) and name in IMPLEMENTATIONS):
+    raise ValueError(
+      f'The implementation must be None or one of {sorted(IMPLEMENTATIONS)}, but got {name!r}.'
+    )
 
-  Few are 16 queries, for any number of keys; or, for each head, 2^15 pairs on a CPU, where tiles
-  were measured to be faster from 256 tokens on; 2^20 on a GPU, where each tile costs the time to
-  launch it, and cuDNN's or the fused kernels are 150 times as fast as tiles (RESULTS.md); and 2^18
-  on a TPU, where nothing has been measured. 'cudnn' and 'pallas' are taken only if asked for: they
-  do not run on every GPU. Apart from time and memory, the implementations differ in one thing:
-  'dense' alone has forward-mode derivatives, and those of second order.
+
+def chosen(
+  q: Any,
+  k: Any,
+  v: Any,
+  scheme: Scheme | str,
+  params: Params,
+  *,
+  device: str | None = None,
+  implementation: str | None = None,
+  **options: Any,
+) -> Choice:
+  """The implementation that computes a call of `attend` on a device, and why; nothing is computed.
+
+  By default `attend` takes 'dense' for few pairs: for at most 16 queries, and up to 2^15 pairs for
+  each head on a CPU, 2^20 on a GPU, and 2^18 on a TPU, where nothing has been measured. Beyond
+  that, an NVIDIA GPU computes by 'cudnn' where a scheme acts on queries, keys and values alone, in
+  16 bits; Hopper computes by 'pallas' what cuDNN cannot, as a bias by distance; and 'blockwise'
+  computes the rest, everywhere. Under a mesh whose axes XLA cuts itself, it computes all. The
+  environment variable `POSJAX_IMPLEMENTATION` names another default.
+
+  Apart from time and memory, the implementations differ in one thing: 'dense' alone has
+  forward-mode derivatives, and those of second order.
 
   Args:
-    queries: T.
-    keys: S.
-    platform: 'cpu', 'gpu' or 'tpu'; by default what JAX runs on.
+    q: as for `attend`, or their shapes and dtypes alone.
+    k: keys.
+    v: values.
+    scheme: a `Scheme`, or a line for `posjax.get`.
+    params: the scheme's parameters.
+    device: 'cpu', 'tpu', 'amd', 'ampere', 'ada', 'hopper' or 'blackwell'; by default that which
+      JAX runs on.
+    implementation: as for `attend`: 'cudnn' and 'pallas' compute in tiles what they cannot.
+    **options: all other arguments of `attend`, but `return_weights`.
+
+  Returns:
+    `(implementation, why)`. Where ids that a compiled program alone knows decide it when that runs,
+    it is the implementation for ids that count up by one.
+
+  Raises:
+    ValueError: as `attend`; or if there is no such device.
+    TypeError: as `attend`.
 
   Example:
-    >>> chosen(128, 128, 'cpu'), chosen(1, 100_000, 'cpu'), chosen(256, 256, 'cpu')
-    ('dense', 'dense', 'blockwise')
-    >>> chosen(1024, 1024, 'gpu'), chosen(2048, 2048, 'gpu')
-    ('dense', 'blockwise')
+    >>> x = jax.ShapeDtypeStruct((1, 4096, 8, 64), jnp.bfloat16)
+    >>> pos = jnp.arange(4096)
+    >>> chosen(x, x, x, 'rope', {}, q_pos=pos, k_pos=pos, device='hopper').implementation
+    'cudnn'
+    >>> chosen(x, x, x, 'rope', {}, q_pos=pos, k_pos=pos, device='cpu')
+    Choice(implementation='blockwise', why='a CPU has no kernels')
   """
-  few = {'cpu': 2**15, 'gpu': 2**20}.get(platform or jax.default_backend(), 2**18)
-  return 'dense' if queries <= 16 or queries * keys <= few else 'blockwise'
+  _check_name(implementation)
+  if device is not None:
+    check_known('device', device, KNOWN)
+  places_called = options.pop('model_places', False)
+  scheme = inputs.read_scheme(scheme)
+  inputs.check_places(scheme, places_called)
+  sides = [
+    inputs.Given(*(options.pop(f'{side}_{name}', None) for name in inputs.Given._fields))
+    for side in 'qk'
+  ]
+  plain: dict[str, Any] = {'causal': False, 'window': None, 'logit_cap': None, 'scale': None}
+  plain |= {'dropout_rate': 0.0, 'broadcast_dropout': False, **options}
+  found: list[Choice] = []
+
+  def trace(q, k, v):
+    call = inputs.read_call(scheme, params, (q, k, v), *sides, **plain)
+    target = here() if device is None else KNOWN[device]
+    found.append(choose(call, target, tuple(IMPLEMENTATIONS), implementation))
+    return ()
+
+  jax.eval_shape(trace, q, k, v)
+  return found[0]
 
 
 IMPLEMENTATIONS: dict[str, Compute] = {

@@ -4,6 +4,7 @@ All leading axes are flattened to one, and defaults are filled in. Nothing is cl
 ignored: every message says what was wrong, what was expected and what was given.
 """
 
+import contextlib
 import math
 from typing import Any, NamedTuple
 
@@ -204,6 +205,15 @@ def read_call(
   return Call(scheme, rules, operands, q.shape, k.shape[-3], v.dtype, padded)
 
 
+def known_numbers() -> contextlib.AbstractContextManager[Any]:
+  """Where functions of arrays that are known while tracing stay known.
+
+  Inside `jax.shard_map` JAX cannot compute while it traces: there, nothing stays known.
+  """
+  inside = bool(jax.sharding.get_abstract_mesh().manual_axes)
+  return contextlib.nullcontext() if inside else jax.ensure_compile_time_eval()
+
+
 def read_scheme(scheme: Scheme | str) -> Scheme:
   """The scheme itself; a line of text is read by `posjax.get`.
 
@@ -237,7 +247,8 @@ def _array(name: str, x: Any) -> Array:
   if not isinstance(x, np.ndarray | np.generic):
     raise TypeError(f'{name} must be an array of JAX or NumPy, but got {shown(x)}.')
   try:
-    converted = jnp.asarray(x)
+    with known_numbers():  # in a function that is traced, it stays known
+      converted = jnp.asarray(x)
   except (TypeError, ValueError):
     raise TypeError(f'{name} must be an array of numbers, but got {x.dtype}.') from None
   if x.dtype.kind in 'iu' and x.itemsize > converted.itemsize and x.size:
@@ -532,7 +543,8 @@ def make_side(
   pos = _tokens(f'{name}_pos', pos, leading, length, scheme.traits.axes)
   padded = visible is not None or (segments is not None and not zero_padding)
   if segments is None:
-    segments = jnp.ones((1, length), jnp.int32)
+    with known_numbers():
+      segments = jnp.ones((1, length), jnp.int32)
   else:
     segments = _integers(f'{name}_segments', segments)
     segments = _tokens(f'{name}_segments', segments, leading, length, 1)
@@ -601,6 +613,14 @@ def make_bias(given: Float[Array, '...'], q: Array, k: Array) -> Float[Array, 'b
 
 
 def _tokens(name: str, ids: Array, leading: tuple[int, ...], length: int, axes: int) -> Array:
+  """Ids, order or segments as [b, T] or [b, T, n]; those that are known while tracing stay so."""
+  if isinstance(ids, jax.core.Tracer):
+    return _by_row(name, ids, leading, length, axes)
+  with known_numbers():
+    return _by_row(name, ids, leading, length, axes)
+
+
+def _by_row(name: str, ids: Array, leading: tuple[int, ...], length: int, axes: int) -> Array:
   """Ids, order or segments as [b, T] or [b, T, n]; narrow integers as int32."""
   _check_ids_dtype(name, ids)
   if _is_narrow(ids.dtype):

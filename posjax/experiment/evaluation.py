@@ -15,7 +15,7 @@ import numpy as np
 from flax import nnx
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-from posjax.experiment.sharding import put_batch, put_state, put_whole
+from posjax.experiment.sharding import put_batch, put_state, put_whole, seen
 from posjax.experiment.task import Arrays, Batch, Evaluation, Role, Task
 
 BEYOND = 'beyond its table'
@@ -251,7 +251,8 @@ def _compiled(predict: Callable[..., Any], mesh: Mesh):
 
   @functools.partial(jax.jit, static_argnames='graph')
   def run(graph, state, batch, carried, key):
-    arrays, carried = predict(nnx.merge(graph, state), batch, carried, key)
+    with seen(mesh):
+      arrays, carried = predict(nnx.merge(graph, state), batch, carried, key)
     return jax.lax.with_sharding_constraint(arrays, everywhere), carried
 
   return run

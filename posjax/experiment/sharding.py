@@ -6,6 +6,7 @@ layers `models.axes`), which are cut along them; what has no names is replicated
 communication (jax.jit with NamedSharding: what pjit became).
 """
 
+import contextlib
 import math
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -31,6 +32,13 @@ def make_mesh(data: Count = 1, fsdp: Count = 1, tensor: Count = 1) -> Mesh:
     )
   devices = jax.devices()[:count]
   return jax.make_mesh(sizes, AXES, axis_types=(AxisType.Auto,) * 3, devices=devices)
+
+
+def seen(mesh: Mesh | None) -> contextlib.AbstractContextManager[Any]:
+  """Where traced functions see the mesh: attention takes no kernel that XLA would have to cut."""
+  if mesh is None or mesh.size == 1:
+    return contextlib.nullcontext()
+  return jax.sharding.use_abstract_mesh(mesh.abstract_mesh)
 
 
 def of_state(state: Any, mesh: Mesh) -> Any:

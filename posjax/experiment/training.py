@@ -119,9 +119,10 @@ def make_step(
   @functools.partial(jax.jit, donate_argnums=0)
   def step(state: State, batch, index, seed):
     key = jax.random.fold_in(jax.random.key(seed), index)
-    (loss, (rest, past)), grads = jax.value_and_grad(loss_of, has_aux=True)(
-      state.params, state.rest, state.past, batch, key
-    )
+    with sharding.seen(mesh):
+      (loss, (rest, past)), grads = jax.value_and_grad(loss_of, has_aux=True)(
+        state.params, state.rest, state.past, batch, key
+      )
     if mesh is not None and past is not None:
       places = sharding.of_state(past, mesh)
       past = jax.lax.with_sharding_constraint(past, places)

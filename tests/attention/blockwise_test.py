@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 
 import posjax
-from posjax import attention
 from posjax.attention.blockwise import engine as blockwise
 from posjax.attention.blockwise import groups
 from tests.support.draws import DRAW
@@ -315,16 +314,6 @@ def test_tiles_that_cannot_meet_are_not_computed():
     implementation='blockwise',
   )  # fmt: skip
   assert jnp.isfinite(out).all()
-
-
-@pytest.mark.parametrize(
-  ('platform', 'most'), [('cpu', 128 * 256), ('gpu', 1024 * 1024), ('tpu', 512 * 512)]
-)
-def test_the_choice_is_by_the_number_of_pairs_and_the_platform(platform, most):
-  assert attention.chosen(128, most // 128, platform) == 'dense'
-  assert attention.chosen(128, most // 128 + 1, platform) == 'blockwise'
-  assert attention.chosen(16, 10 * most, platform) == 'dense'
-  assert attention.chosen(17, 10 * most, platform) == 'blockwise'
 
 
 def test_an_unknown_way_is_refused():

@@ -10,6 +10,7 @@ import pytest
 
 import posjax
 from posjax.attention import cudnn
+from posjax.attention.devices import KNOWN
 from tests.support.draws import DRAW
 from tests.support.loops import error
 
@@ -28,8 +29,7 @@ def pretended(monkeypatch):
   original = cudnn.by_index
   monkeypatch.setattr(cudnn, 'by_index', by_index)
   monkeypatch.setattr(cudnn, '_HALVES', {jnp.dtype(jnp.float32)})
-  monkeypatch.setattr(cudnn, '_is_nvidia', lambda: True)
-  monkeypatch.setattr(jax, 'default_backend', lambda: 'gpu')
+  monkeypatch.setattr(cudnn, 'here', lambda: KNOWN['hopper'])
   return calls
 
 
@@ -88,21 +88,21 @@ def test_what_it_cannot_do_is_done_in_tiles(pretended, options):
   assert not pretended
 
 
-def test_without_a_gpu_it_says_so(monkeypatch):
-  monkeypatch.setattr(jax, 'default_backend', lambda: 'cpu')
-  x = jnp.ones((1, 4, 2, 8))
-  rules = posjax.attention.inputs.Rules(1.0, True, None, None, 0.0)
-  assert cudnn.refusal(posjax.Scheme(), x, x, x, rules) == 'there is no NVIDIA GPU'
+def test_heads_whose_products_cudnn_would_take_for_hidden_pairs_give_nan(pretended):
+  pos, x = jnp.arange(3), jnp.ones((1, 3, 1, 8))
+  ids = {'q_pos': pos, 'k_pos': pos, 'causal': True, 'implementation': 'cudnn'}
+  run = lambda size: posjax.attend(size * x, x, x, 'rope', {}, **ids)
+  np.testing.assert_allclose(run(1e14), 1)
+  assert jnp.isnan(run(1e16)).all()
 
 
-def test_the_arrays_and_windows_that_it_cannot_take_are_named(pretended):
-  x = jnp.ones((1, 4, 2, 8))
-  rules = lambda window: posjax.attention.inputs.Rules(1.0, False, window, None, 0.0)
-  why = lambda window=None, **given: cudnn.refusal(posjax.Scheme(), x, x, x, rules(window), **given)
-  assert why() is None
-  assert why(bias=x, sinks=x) == 'the call has sinks and bias'
-  window = posjax.attention.inputs.Window(3, 1)
-  assert why(window) == 'it knows no window that shows tokens after a query'
+def test_heads_of_any_widths_are_filled_up(pretended):
+  q, v = (jnp.asarray(DRAW.normal(size=(1, 5, 2, width)), jnp.float32) for width in (6, 10))
+  pos = jnp.arange(5)
+  run = lambda way: posjax.attend(
+    q, q, v, 'rope', {}, q_pos=pos, k_pos=pos, causal=True, implementation=way
+  )
+  assert error(run('cudnn'), run('dense')) <= 1e-5
 
 
 @pytest.mark.skipif(jax.default_backend() != 'gpu', reason='cuDNN needs an NVIDIA GPU')

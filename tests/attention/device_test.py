@@ -11,11 +11,14 @@ import numpy as np
 import pytest
 
 from posjax.attention.blockwise import engine as blockwise
+from posjax.attention.devices import here
 from posjax.attention.pallas import fused
 from tests.attention.pallas_fused_test import BIASES, CHAINS, TURNS
 from tests.attention.small import Case
 
-pytestmark = pytest.mark.skipif(fused.here() is None, reason='needs a Hopper GPU or a TPU')
+pytestmark = pytest.mark.skipif(
+  fused.target_of(here()) is None, reason='needs a Hopper GPU or a TPU'
+)
 
 LINES = ['none', *BIASES, *TURNS, *CHAINS]
 TILED = ['shaw', 'fire(threshold=64.0)', 'xpos']

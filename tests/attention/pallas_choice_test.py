@@ -1,13 +1,13 @@
 """When the fused kernels compute, when the block-wise way does, and what is said of it."""
 
 import functools
-import types
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from posjax import attention
 from posjax.attention.blockwise import engine as blockwise
 from posjax.attention.pallas import fused
 from tests.attention.small import HEADS, WIDTH, Case, Small
@@ -19,7 +19,7 @@ from tests.support.loops import error
 def target(monkeypatch):
   """One of the two: which is no matter here."""
   found = fused.Target(Small('gpu'), interpret=True)
-  monkeypatch.setattr(fused, 'here', lambda: found)
+  monkeypatch.setattr(fused, 'target_of', lambda device: found)
 
 
 @pytest.mark.parametrize(
@@ -53,6 +53,8 @@ def test_the_program_takes_the_kernel_exactly_where_ids_count_up(shuffled, monke
   assert jnp.isnan(run(pos)).all() == shuffled
 
 
+asked = functools.partial(attention.chosen, implementation='pallas')
+
 REFUSED = [
   ('shaw(max_distance=4)', {}, 'the scheme has logits'),
   ('t5', {'mask': jnp.ones((21, 29), bool)}, 'there is a mask'),
@@ -68,7 +70,7 @@ def test_what_the_kernels_cannot_compute_is_computed_block_wise(line, options, w
   case = Case(line)
   options = {'q_pos': case.pos[-21:], 'k_pos': case.pos, **options}
   args = case.q, case.k, case.v
-  assert fused.chosen(*args, case.scheme, case.params, **options) == f'blockwise: {why}'
+  assert asked(*args, case.scheme, case.params, **options) == ('blockwise', why)
   monkeypatch.setattr(blockwise, 'attend', lambda *args: jnp.full((2, 21, HEADS, WIDTH), 7.0))
   out = case.out('pallas', *args, case.params, **options)
   np.testing.assert_array_equal(out, 7)
@@ -76,42 +78,8 @@ def test_what_the_kernels_cannot_compute_is_computed_block_wise(line, options, w
 
 def test_other_dtypes_and_too_wide_heads_are_refused():
   case = Case('none')
-  ask = lambda x: fused.chosen(x, x, x, case.scheme, {}, q_pos=case.pos, k_pos=case.pos)
+  ask = lambda x: asked(x, x, x, case.scheme, {}, q_pos=case.pos, k_pos=case.pos)
   x = jnp.ones((1, 29, 1, 2))
-  assert ask(x.astype(jnp.float16)) == 'blockwise: the heads are neither float32 nor bfloat16'
-  assert ask(jnp.ones((1, 29, 1, 516))) == 'blockwise: a head is wider than 2048 bytes'
-  assert ask(x) == 'pallas'
-
-
-def test_the_choice_can_be_asked_for_before_the_ids_are_known():
-  case = Case('t5')
-  found = []
-
-  def ask(pos):
-    args = case.q, case.k, case.v, case.scheme, case.params
-    found.append(fused.chosen(*args, q_pos=pos[-21:], k_pos=pos))
-
-  jax.make_jaxpr(ask)(case.pos)
-  assert found == ['pallas where the ids count up by one, else blockwise']
-
-
-def test_here_there_is_no_device_for_the_kernels(monkeypatch):
-  monkeypatch.undo()
-  case = Case('rope')
-  args = case.q, case.k, case.v, case.scheme, case.params
-  said = fused.chosen(*args, q_pos=case.pos[-21:], k_pos=case.pos)
-  assert said == 'blockwise: there is no TPU and no Hopper GPU'
-
-
-@pytest.mark.parametrize(
-  ('backend', 'capability', 'module'),
-  [('tpu', None, 'tpu'), ('gpu', '9.0', 'gpu'), ('gpu', '8.0', None),
-   ('gpu', '12.0', None), ('gpu', 'gfx90a', None), ('cpu', None, None)],
-)  # fmt: skip
-def test_each_device_has_its_kernels(backend, capability, module, monkeypatch):
-  monkeypatch.undo()
-  device = types.SimpleNamespace(**({'compute_capability': capability} if capability else {}))
-  monkeypatch.setattr(jax, 'default_backend', lambda: backend)
-  monkeypatch.setattr(jax, 'devices', lambda: [device])
-  found = fused.here()
-  assert (found and found.kernels.__name__) == (module and f'posjax.attention.pallas.{module}')
+  assert ask(x.astype(jnp.float16)).why == 'the heads are neither float32 nor bfloat16'
+  assert ask(jnp.ones((1, 29, 1, 516))).why == 'a head is wider than 2048 bytes'
+  assert ask(x).implementation == 'pallas'

@@ -8,7 +8,8 @@ import pytest
 from flax import nnx
 
 import posjax
-from posjax.experiment.sharding import make_mesh, of_state
+from posjax.attention.choice import sharded_axes
+from posjax.experiment.sharding import make_mesh, of_state, seen
 from posjax.experiment.tasks.classification.model import Classifier
 from posjax.models import axes
 from posjax.models.encoder_decoder import EncoderDecoder
@@ -144,3 +145,23 @@ def test_names_that_a_layer_gives_to_its_axes_are_read_and_wrong_ones_are_refuse
   longer = {'bias': nnx.Param(jnp.zeros(2), **axes.named('fsdp', None))}
   with pytest.raises(ValueError, match=r"'bias'.* a dimension for each of its axes .* got \(2,\)"):
     of_state(longer, make_mesh())
+
+
+@pytest.mark.usefixtures('eight_devices')
+def test_what_is_traced_sees_a_mesh_of_several_devices():
+  """So that attention takes no kernel that XLA would have to cut."""
+
+  def axes(**sizes):
+    found, mesh = [], make_mesh(**sizes)
+
+    @jax.jit
+    def traced(x):
+      with seen(mesh):
+        found.extend(sharded_axes())
+      return x
+
+    traced(1.0)
+    return found
+
+  assert axes(data=2, tensor=2) == ['data', 'tensor']
+  assert axes() == []

@@ -2,7 +2,7 @@
 
 A kernel knows no scheme. It takes q and k after place 2, and the bias as a table by distance, and
 computes the gradients of those three; XLA differentiates the rest. Other attention is computed in
-tiles: `chosen` says why.
+tiles: `refusal` says why.
 
 A table asks for ids that count up by one. In a compiled program that is known only when it runs,
 so a test there chooses between the kernel and attention in tiles: any ids are exact. Without a
@@ -24,8 +24,9 @@ from jaxtyping import Array, Float, Inexact
 
 from posjax.attention import places
 from posjax.attention.blockwise import engine
-from posjax.attention.distances import contiguous, falling
-from posjax.attention.inputs import Operands, Rules, Side, Tokens, make_side
+from posjax.attention.devices import Device, here
+from posjax.attention.distances import contiguous, falling, known
+from posjax.attention.inputs import Operands, Rules, Side, Tokens
 from posjax.attention.pallas.formulas import Problem
 from posjax.attention.softmax import Sums
 from posjax.scheme import Ids, Params, Scheme, Values, declares
@@ -81,10 +82,10 @@ def attend(scheme: Scheme, rules: Rules, x: Operands) -> Inexact[Array, 'B T H E
     rules: the plain arguments of `attend`.
     x: its arrays.
   """
-  target, params = here(), x.params
+  target, params = target_of(here()), x.params
   q, k = places.query_and_key(scheme, params, x.q, x.k)  # place 2
   v = places.value(scheme, params, x.v, x.k)  # place 4: values.value
-  if target is None or _refusal(target, scheme, x, q, k, v, rules.dropout_rate):
+  if target is None or refusal(target, scheme, x, q, k, v, rules):
     return engine.attend(scheme, rules, x)
   plan = Plan(scheme, rules, target, scheme.bias is None or _counts(x.q.pos, x.k.pos) is True)
   sides = Sides(x.q.pos, x.k.pos, _tokens(x.q), _tokens(x.k))
@@ -92,71 +93,32 @@ def attend(scheme: Scheme, rules: Rules, x: Operands) -> Inexact[Array, 'B T H E
   return places.output(scheme, params, out, x.q)  # place 4: values.output
 
 
-def here() -> Target | None:
-  """The kernels for this process' default backend, if there are any: for TPUs, and Hopper GPUs.
+def target_of(device: Device) -> Target | None:
+  """The kernels for a device, if there are any: for TPUs, and Hopper GPUs.
 
   Blocks were chosen, and seen to compile, for the shared memory of Hopper (compute capability 9).
   """
-  if jax.default_backend() == 'tpu':
+  if device.platform == 'tpu':
     return Target(importlib.import_module('posjax.attention.pallas.tpu'))
-  if str(getattr(jax.devices()[0], 'compute_capability', '')).startswith('9.'):
+  if device.capability is not None and device.capability[0] == 9:
     return Target(importlib.import_module('posjax.attention.pallas.gpu'))
   return None
 
 
-def chosen(
-  q: Array, k: Array, v: Array, scheme: Scheme, params: Params, *, q_pos: Ids, k_pos: Ids,
-  q_at: Any = None, k_at: Any = None, q_order: Array | None = None, k_order: Array | None = None,
-  mask: Array | None = None, bias: Array | None = None, dropout_rate: float = 0.0, **others: Any,
-) -> str:  # fmt: skip
-  """The implementation that `posjax.attend(..., implementation='pallas')` uses, and why.
+def refusal(
+  target: Target | None, scheme: Scheme, x: Operands, q: Any, k: Any, v: Any, rules: Rules
+) -> str:
+  """The reason why the kernels cannot compute a call; '' if they can, or if ids decide it later.
 
   Args:
-    q: as for `attend`, and so are the others. What else `attend` takes changes nothing.
-    k: keys.
-    v: values.
+    target: of `target_of`.
     scheme: any scheme.
-    params: its parameters.
-    q_pos: ids of the queries.
-    k_pos: ids of the keys.
-    q_at: see `attend`.
-    k_at: see `attend`.
-    q_order: see `attend`.
-    k_order: see `attend`.
-    mask: see `attend`.
-    bias: see `attend`.
-    dropout_rate: see `attend`.
-    **others: see `attend`.
-
-  Returns:
-    'pallas'; or 'blockwise: ' and why; or, where ids that are not known yet decide it when the
-    program runs, 'pallas where the ids count up by one, else blockwise'.
-
-  Example:
-    >>> x, pos = jnp.ones((1, 4, 2, 8)), jnp.arange(4)
-    >>> chosen(x, x, x, Scheme(), {}, q_pos=pos, k_pos=pos)
-    'blockwise: there is no TPU and no Hopper GPU'
+    x: the arrays of the call.
+    q: queries after place 2, or their shape and dtype.
+    k: keys after place 2.
+    v: values after `values.value`.
+    rules: the plain arguments of `attend`.
   """
-  q_side = make_side('q', q, scheme, q_pos, q_at, q_order)
-  k_side = make_side('k', k, scheme, k_pos, k_at, k_order)
-  v = v.reshape(*k_side.raw.shape[:-1], v.shape[-1])
-  x = Operands(params, q_side, k_side, v, mask, bias=bias)
-  heads = (
-    *places.query_and_key(scheme, params, q_side, k_side),
-    places.value(scheme, params, v, k_side),
-  )
-  why = _refusal(here(), scheme, x, *heads, dropout_rate)
-  if why:
-    return f'blockwise: {why}'
-  if scheme.bias is None or _counts(q_side.pos, k_side.pos):
-    return 'pallas'
-  return 'pallas where the ids count up by one, else blockwise'
-
-
-def _refusal(
-  target: Target | None, scheme: Scheme, x: Operands, q: Array, k: Array, v: Array, dropout_rate
-) -> str:
-  """Why the kernels cannot compute this, as far as it is known before it runs; '' if they can."""
   if declares(scheme, 'logits'):
     return 'the scheme has logits'
   if scheme.values.add:
@@ -165,7 +127,7 @@ def _refusal(
     return 'there is a mask'
   if x.bias is not None:
     return 'the call has a bias'
-  if dropout_rate:
+  if rules.dropout_rate:
     return 'there is dropout'
   if any(heads.dtype not in (jnp.float32, jnp.bfloat16) for heads in (q, k, v)):
     return 'the heads are neither float32 nor bfloat16'
@@ -184,10 +146,7 @@ def _refusal(
 
 def _counts(q_pos: Ids, k_pos: Ids) -> bool | None:
   """Whether each row counts up by one; None where that is known only when the program runs."""
-  if isinstance(q_pos, jax.core.Tracer) or isinstance(k_pos, jax.core.Tracer):
-    return None
-  with jax.ensure_compile_time_eval():  # in a function that is traced, known ids are known
-    return bool(contiguous(q_pos, k_pos))
+  return known(contiguous, q_pos, k_pos)
 
 
 def _tokens(side: Side) -> Tokens:

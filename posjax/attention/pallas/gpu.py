@@ -14,13 +14,12 @@ and 0.11.2, so that nothing could test it without a device.
 """
 
 import functools
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import triton as plgpu
-from jaxtyping import Array
 
 from posjax.attention.inputs import Rules, Tokens
 from posjax.attention.pallas import gpu_kernels, table
@@ -58,7 +57,7 @@ _BLOCKS = {
 }
 
 
-def refusal(q: Array, k: Array, v: Array) -> str:
+def refusal(q: Any, k: Any, v: Any) -> str:
   """Why heads [B, T, H, D] are not computed here; '' if they are."""
   if max(_width(x.shape[-1]) * x.dtype.itemsize for x in (q, k, v)) > 2048:
     return 'a head is wider than 2048 bytes'

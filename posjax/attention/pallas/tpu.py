@@ -11,6 +11,7 @@ are not masked: `ranges` says which, before a kernel runs.
 """
 
 import functools
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -28,7 +29,7 @@ from posjax.attention.softmax import Sums
 from posjax.math.toeplitz import along
 
 
-def refusal(q: Array, k: Array, v: Array) -> str:
+def refusal(q: Any, k: Any, v: Any) -> str:
   """Why heads [B, T, H, D] are not computed here; '' if they are."""
   widest = max(x.shape[-1] * x.dtype.itemsize for x in (q, k, v))
   return 'a head is wider than 2048 bytes' if widest > 2048 else ''

@@ -1,0 +1,103 @@
+"""Which implementation of attention a call takes, and why.
+
+The choice is made while the call is traced, by the scheme, the dtype, the widths, the numbers of
+tokens, the mask and the device. Ids that a compiled program alone knows are not known then: where
+they matter, the implementation tests them when it runs.
+"""
+
+import os
+from typing import Any, NamedTuple
+
+import jax
+
+from posjax.attention import cudnn, places
+from posjax.attention.devices import Device
+from posjax.attention.inputs import Call
+from posjax.attention.pallas import fused
+
+DEFAULT = 'POSJAX_IMPLEMENTATION'  # an environment variable: the default of calls that name none
+_FEW_QUERIES = 16  # as in decoding
+# Pairs for each head up to which all logits at once were measured to be faster than tiles, or are
+# taken to be so on a TPU, where nothing has been measured.
+_FEW_PAIRS = {'cpu': 2**15, 'gpu': 2**20, 'tpu': 2**18}
+
+
+class Choice(NamedTuple):
+  """An implementation, and why it is taken."""
+
+  implementation: str
+  why: str
+
+
+def choose(call: Call, device: Device, names: tuple[str, ...], asked: str | None = None) -> Choice:
+  """The implementation that computes a call.
+
+  Args:
+    call: of `inputs.read_call`.
+    device: where it runs.
+    names: of all implementations.
+    asked: the one that the caller names, one of them; None leaves the choice to this function.
+
+  Raises:
+    ValueError: if `POSJAX_IMPLEMENTATION` names none of them.
+  """
+  default, reason = os.environ.get(DEFAULT), 'it is asked for'
+  if asked is None and default:
+    if default not in names:
+      raise ValueError(f'{DEFAULT} must be one of {sorted(names)}, but got {default!r}.')
+    asked, reason = default, f'{DEFAULT} is {default}'
+  if asked in ('dense', 'blockwise'):
+    return Choice(asked, reason)
+  if asked is None and (small := _by_size(call, device)):
+    return small
+  x, heads = call.operands, transformed(call)
+  no_cudnn = cudnn.refusal(call.scheme, *heads, call.rules, x, device)
+  no_kernel = fused.refusal(fused.target_of(device), call.scheme, x, *heads, call.rules)
+  if asked is not None:
+    refused = no_cudnn if asked == 'cudnn' else no_kernel
+    return Choice('blockwise', refused) if refused else Choice(asked, reason)
+  if device.platform == 'tpu':
+    return Choice('blockwise', 'the kernels have not run on a TPU yet; they can be asked for')
+  if axes := sharded_axes():
+    return Choice(
+      'blockwise',
+      f'XLA cannot cut kernels along the mesh axes {", ".join(axes)}: call attend in '
+      'jax.shard_map, over batch and heads',
+    )
+  if not no_cudnn:
+    return Choice('cudnn', 'the scheme acts on queries, keys and values alone')
+  if not no_kernel:
+    return Choice('pallas', f'not cudnn: {no_cudnn}')
+  return Choice('blockwise', f'not cudnn: {no_cudnn}; not pallas: {no_kernel}')
+
+
+def _by_size(call: Call, device: Device) -> Choice | None:
+  """The choice where the numbers of tokens decide, or the platform has no kernels."""
+  few = _FEW_PAIRS[device.platform]
+  if isinstance(call.rules.scale, jax.core.Tracer):
+    return Choice('dense', 'the scale is traced')
+  if call.shape[-3] <= _FEW_QUERIES:
+    return Choice('dense', f'there are at most {_FEW_QUERIES} queries')
+  if call.shape[-3] * call.keys <= few:
+    return Choice('dense', f'there are at most {few:,} pairs for each head')
+  return Choice('blockwise', 'a CPU has no kernels') if device.platform == 'cpu' else None
+
+
+def transformed(call: Call) -> tuple[Any, Any, Any]:
+  """The shapes and dtypes of q and k after place 2, and of v after `values.value`."""
+  scheme, x = call.scheme, call.operands
+
+  def heads(params: Any, q: Any, k: Any, v: Any) -> Any:
+    new_q, new_k = places.query_and_key(scheme, params, q, k)
+    return new_q, new_k, places.value(scheme, params, v, k)
+
+  return jax.eval_shape(heads, x.params, x.q, x.k, x.v)
+
+
+def sharded_axes() -> tuple[str, ...]:
+  """The axes of the mesh in context along which XLA itself cuts arrays; none inside shard_map."""
+  mesh = jax.sharding.get_abstract_mesh()
+  if mesh.empty:
+    return ()
+  manual = set(mesh.manual_axes)
+  return tuple(name for name, size in mesh.shape.items() if size > 1 and name not in manual)
