@@ -61,7 +61,7 @@ class Case:
       order = jnp.arange(LENGTH)
       return posjax.attend(
         *heads, self.scheme, params, q_pos=self.pos, k_pos=self.pos, q_order=order, k_order=order,
-        causal=True, **sides, **options,
+        causal=True, model_places=True, **sides, **options,
       )  # fmt: skip
 
     out, back = jax.vjp(run, heads, self.params)
@@ -105,7 +105,8 @@ def test_nan_in_padding_reaches_nothing_in_tiles(line, said, small_tiles):
 @pytest.mark.parametrize('target', ['tpu', 'gpu'])
 @pytest.mark.parametrize('line', ['rope', 'alibi'])
 def test_nan_in_padding_reaches_nothing_in_kernels(line, target, monkeypatch):
-  monkeypatch.setattr(fused, 'here', lambda: fused.Target(Small(target), interpret=True))
+  target_of = lambda device: fused.Target(Small(target), interpret=True)
+  monkeypatch.setattr(fused, 'target_of', target_of)
   unchanged(Case(line), jnp.nan, implementation='pallas', **SAID['segments'])
 
 
