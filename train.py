@@ -47,6 +47,8 @@ def main(command: Command) -> None:
     run(prepared)
   except (FloatingPointError, ValueError, OSError) as error:
     sys.exit(f'train.py: error: {sentence(error)}')
+  finally:  # all is saved: a Ctrl-C while Python ends changes nothing
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
 def default_workdir(command: Command) -> Path:

@@ -8,6 +8,7 @@ each word, with vectors of 64 numbers. Neither trains vectors of words or of n-g
 layers are compared and not the update of a table; dropout is 0.5 for ESIM, and 0.1 for the others.
 """
 
+import functools
 from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any

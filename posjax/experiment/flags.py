@@ -82,7 +82,8 @@ def parse(argv: list[str], default: Path, others: Sequence[flags.FlagHolder[Any]
   except BadFile as error:
     _end(program, str(error), 1)
   except (AttributeError, KeyError) as error:
-    _end(program, f'The config has no such key: {_text(error)}', 2)
+    key, _, hint = str(_text(error)).partition('\n')
+    _end(program, f'The config has no such key: {key}{hint and f". {hint}"}', 2)
   except (flags.Error, TypeError, ValueError, OSError) as error:
     _end(program, str(error), 2)
   return Command(flags.FLAGS.config, Path(path.partition(':')[0]).stem)

@@ -301,7 +301,9 @@ def test_the_commands_find_a_task_by_the_path_of_its_module(outside, tmp_path):
   assert 'Quality: % of rows right' in shown
   shown = command('train.py', f'--config={path}', f'--workdir={tmp_path}/run')
   assert 'nats per row' in shown
-  answer = command('-m', 'posjax.experiment.ask', f'--workdir={tmp_path}/run', '0 3 3 1')
+  answer = command(
+    '-m', 'posjax.experiment.ask', f'--workdir={tmp_path}/run', '--allow-imports', '0 3 3 1'
+  )
   assert len(answer.split()) == 4
 
 

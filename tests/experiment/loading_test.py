@@ -74,7 +74,7 @@ def test_layers_come_in_order_each_with_its_own_and_the_shared_parameters_that_i
     jnp.asarray(np.einsum('btm,mhd->bthd', x, first(each.kernel)))
     for each in (block.attention.query, block.attention.key)
   )
-  options = {'q_pos': pos, 'k_pos': pos, 'causal': True}
+  options = {'q_pos': pos, 'k_pos': pos, 'causal': True, 'model_places': True}
   found = posjax.weights(q, k, layers[0].scheme, layers[0].params, **options)
   np.testing.assert_allclose(found, seen, atol=1e-5)
 
