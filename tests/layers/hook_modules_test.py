@@ -122,7 +122,9 @@ def test_decoding_with_the_cache_of_flax_is_the_whole_row():
     out, cache = [*out, y], changed['cache']
   assert error(jnp.concatenate(out, axis=1), expected) < TOLERANCE
   given = linen_module(decode=True, q_pos=POS)
-  with pytest.raises(ValueError, match='counts the tokens itself, but got q_pos as well as decode=Tr'):
+  with pytest.raises(
+    ValueError, match='counts the tokens itself, but got q_pos as well as decode=Tr'
+  ):
     given.apply({'params': params, 'cache': cache}, X[:, :1], mutable=['cache'])
 
 

@@ -18,6 +18,7 @@ import jax
 import jax.numpy as jnp
 from jax.experimental.pallas import mosaic_gpu as plgpu
 
+from posjax.attention.devices import Device
 from posjax.attention.inputs import Rules, Tokens
 from posjax.attention.pallas import mosaic_kernels as kernels
 from posjax.attention.pallas import table
@@ -38,7 +39,7 @@ class Plan(NamedTuple):
   backward: kernels.Plan
 
 
-def refusal(q: Any, k: Any, v: Any) -> str:
+def refusal(q: Any, k: Any, v: Any, device: Device) -> str:
   """Why heads [B, T, H, D] are not computed here; '' if they are."""
   if max(x.shape[-1] for x in (q, k, v)) > max(_WIDTHS):
     return f'a head is wider than {max(_WIDTHS)}'
@@ -47,7 +48,7 @@ def refusal(q: Any, k: Any, v: Any) -> str:
   return ''
 
 
-def plan(rules: Rules, x: Problem, interpret: Any = None) -> Plan:
+def plan(rules: Rules, x: Problem, device: Device, interpret: Any = None) -> Plan:
   """Blocks that fit the registers and the shared memory of a Hopper."""
   columns = PAIR if x.table is None else ROWS  # a tile of the table is square
   return Plan(
@@ -96,11 +97,13 @@ def backward(plan: Plan, x: Problem, top, delta, d_out):
   d_q, d_k, d_v = (
     d[:, : like.shape[1], :, : like.shape[-1]] for d, like in ((d_q, x.q), (d_k, x.k), (d_v, x.v))
   )
-  return d_q, d_k, d_v, None if x.table is None else _d_table(own, x, of_queries)
+  return d_q, d_k, d_v, _d_table(own, x, of_queries)
 
 
 def _d_table(plan: kernels.Plan, x: Problem, inputs: Inputs):
   """The table's cotangent, from the sums of the tiles of each diagonal."""
+  if x.table is None:
+    return None
   batch, _, heads, _ = inputs.q.shape
   spans = _diagonals(plan.rules, inputs.q_tokens, inputs.k_tokens)
   number = spans.shape[1]

@@ -40,11 +40,6 @@ class Plan(NamedTuple):
   steps: int
   interpret: Any = None
 
-  @property
-  def multiple(self) -> int:
-    """The number that padded lengths are a multiple of."""
-    return PAIR
-
 
 class Inputs(NamedTuple):
   """The arrays that a kernel reads, whole and padded.
@@ -250,7 +245,7 @@ def _span(x: Inputs, at: _Program):
 
 
 def _along_keys(plan: Plan, x: Inputs, at: _Program, first):
-  """What a program whose rows are queries walks along, and in which blocks."""
+  """The arrays that a program walks along whose rows are queries, and their blocks."""
   kv_head = lax.div(at.head, jnp.int32(x.q.shape[2] // x.k.shape[2]))
   one = lambda ref: ref.at[_either(ref, at.batch)]
   arrays = [x.k.at[at.batch], x.v.at[at.batch], *map(one, x.k_tokens)]
@@ -281,14 +276,18 @@ def _along_queries(plan: Plan, x: Inputs, at: _Program, first):
   return arrays, specs
 
 
+def _read(ref, layout):
+  """Numbers of global or shared memory in registers."""
+  return plgpu.load(ref, layout=layout, optimized=False)  # pyrefly: ignore[missing-argument]
+
+
 def _of_rows(ref, at: _Program):
   """One number for each row, of an array [b, tokens]."""
-  numbers = ref.at[_either(ref, at.batch), pl.ds(at.start, ROWS)]
-  return plgpu.load(numbers, layout=_BY_ROW, optimized=False)
+  return _read(ref.at[_either(ref, at.batch), pl.ds(at.start, ROWS)], _BY_ROW)
 
 
 def _of_columns(ref):
-  return plgpu.load(ref, layout=_BY_COLUMN, optimized=False)
+  return _read(ref, _BY_COLUMN)
 
 
 class Scratch(NamedTuple):
@@ -377,9 +376,7 @@ def d_q(plan: Plan, x: Inputs, d_q, scratch: Scratch):
     _load([(x.q.at[place], q), (x.d_out.at[place], d_out)], own.barrier)
     numbers = [_of_rows(ref, at) for ref in x.q_tokens]
     rows = at.batch, at.head, pl.ds(at.start, ROWS)
-    numbers += [
-      plgpu.load(ref.at[rows], layout=_BY_ROW, optimized=False) for ref in (x.top, x.delta)
-    ]
+    numbers += [_read(ref.at[rows], _BY_ROW) for ref in (x.top, x.delta)]
     total, *_ = walk((_fill((ROWS, x.q.shape[-1]), 0), *numbers))
     _store([(total * plan.rules.scale, q, d_q.at[place])])
 
@@ -448,14 +445,14 @@ def d_table(plan: Plan, x: Inputs, tile):
   def compute(walk):
     column = ROWS * (first_key - at.warpgroup) + x.q.shape[1]
     place = _either(x.table, at.batch), at.head, slice(None), pl.ds(column, ROWS)
-    bias = plgpu.load(x.table.at[place], layout=plgpu.Layout.WGMMA, optimized=False)
+    bias = _read(x.table.at[place], plgpu.Layout.WGMMA)
     total, _ = walk((_fill((ROWS, ROWS), 0), bias))
     tile[at.batch, at.head, at.block, at.warpgroup] = total
 
   def step(index, q, d_out, k, v, q_order, q_segments, top, delta, k_order, k_segments, carry):
     total, bias = carry
     half = pl.ds(at.warpgroup * ROWS, ROWS)
-    by_row = lambda ref: plgpu.load(ref.at[half], layout=_BY_ROW, optimized=False)
+    by_row = lambda ref: _read(ref.at[half], _BY_ROW)
     logits = formulas.logits(plan.rules, _product(q.at[half], k.T), bias)
     q_tokens = [by_row(ref) for ref in (q_order, q_segments)]
     logits = _masked(plan, logits, q_tokens, (k_order, k_segments), 0)
