@@ -52,7 +52,8 @@ def choose(call: Call, device: Device, names: tuple[str, ...], asked: str | None
     return small
   x, heads = call.operands, transformed(call)
   no_cudnn = cudnn.refusal(call.scheme, *heads, call.rules, x, device)
-  no_kernel = fused.refusal(fused.target_of(device), call.scheme, x, *heads, call.rules)
+  target = fused.target_of(device, asked == 'mosaic')
+  no_kernel = fused.refusal(target, call.scheme, x, *heads, call.rules)
   if asked is not None:
     refused = no_cudnn if asked == 'cudnn' else no_kernel
     return Choice('blockwise', refused) if refused else Choice(asked, reason)

@@ -5,6 +5,7 @@ leading axes, and K divides H. `True` in a mask means "may attend". A query that
 key gets zeros, and has zero gradients.
 """
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -105,9 +106,10 @@ def attend(
     broadcast_dropout: whether all rows and heads drop the weights of the same pairs, as in Flax.
     implementation: how to compute it; the numbers are the same. 'dense': all logits at once.
       'blockwise': in tiles, on any device, with memory linear in the length. 'pallas': in fused
-      kernels, on TPUs and Hopper GPUs; 'cudnn': by cuDNN. These two compute in tiles where they
-      have to; `posjax.attention.chosen` says why. None takes the one that `chosen` names, or
-      'dense' for weights.
+      kernels, on TPUs and NVIDIA GPUs from Ampere to Hopper; 'mosaic': the same in the Mosaic GPU
+      backend of Pallas, on Hopper, in bfloat16, with jax 0.11.2; 'cudnn': by cuDNN. These three
+      compute in tiles where they have to; `posjax.attention.chosen` says why. None takes the one
+      that `chosen` names, or 'dense' for weights.
     return_weights: whether to return the weights of the softmax, too, for pictures and tests; only
       'dense' has them.
     model_places: whether the model calls the scheme's `ids` and `embed` before its first layer.
@@ -257,9 +259,10 @@ def chosen(
   By default `attend` takes 'dense' for few pairs: for at most 16 queries, and up to 2^15 pairs for
   each head on a CPU, 2^20 on a GPU, and 2^18 on a TPU, where nothing has been measured. Beyond
   that, an NVIDIA GPU computes by 'cudnn' where a scheme acts on queries, keys and values alone, in
-  16 bits; Hopper computes by 'pallas' what cuDNN cannot, as a bias by distance; and 'blockwise'
-  computes the rest, everywhere. Under a mesh whose axes XLA cuts itself, it computes all. The
-  environment variable `POSJAX_IMPLEMENTATION` names another default.
+  16 bits; from Ampere to Hopper, 'pallas' computes what cuDNN cannot, as a bias by distance; and
+  'blockwise' computes the rest, everywhere. Under a mesh whose axes XLA cuts itself, it computes
+  all. 'mosaic' is taken only where it is asked for. The environment variable
+  `POSJAX_IMPLEMENTATION` names another default.
 
   Apart from time and memory, the implementations differ in one thing: 'dense' alone has
   forward-mode derivatives, and those of second order.
@@ -272,7 +275,7 @@ def chosen(
     params: the scheme's parameters.
     device: 'cpu', 'tpu', 'amd', 'ampere', 'ada', 'hopper' or 'blackwell'; by default that which
       JAX runs on.
-    implementation: as for `attend`: 'cudnn' and 'pallas' compute in tiles what they cannot.
+    implementation: as for `attend`: all but 'dense' compute in tiles what they cannot.
     **options: all other arguments of `attend`, but `return_weights`.
 
   Returns:
@@ -320,4 +323,5 @@ IMPLEMENTATIONS: dict[str, Compute] = {
   'blockwise': engine.attend,
   'cudnn': cudnn.attend,
   'pallas': fused.attend,
+  'mosaic': functools.partial(fused.attend, mosaic=True),
 }

@@ -159,26 +159,33 @@ def tabulate(
   return Table(bias, jnp.moveaxis(relative.vectors(params, distance[0]), 0, -1))
 
 
-def read(table: Table, sizes: Sizes, i: Any, j: Any) -> Table:
-  """The part of tile (i, j): the bias laid out as [1, h, queries, keys], the vectors not."""
-  part = lambda entries: lax.dynamic_slice_in_dim(entries, *_place(sizes, i, j), axis=-1)
+def read(table: Table, sizes: Sizes, i: Any, key: Any) -> Table:
+  """The part of a tile: the bias laid out as [1, h, queries, keys], the vectors not.
+
+  Args:
+    table: of all tiles.
+    sizes: of the tiles.
+    i: row of the tile.
+    key: the first key of the tile.
+  """
+  part = lambda entries: lax.dynamic_slice_in_dim(entries, *_place(sizes, i, key), axis=-1)
   bias = None if table.bias is None else layout(part(table.bias), sizes.queries)[None]
   return Table(bias, None if table.vectors is None else part(table.vectors))
 
 
-def add(table: Table, part: Table, sizes: Sizes, i: Any, j: Any) -> Table:
-  """Adds the cotangent of the part that tile (i, j) has `read` to that of the whole table.
+def add(table: Table, part: Table, sizes: Sizes, i: Any, key: Any) -> Table:
+  """Adds the cotangent of the part that a tile has `read` to that of the whole table.
 
   Args:
     table: cotangents so far.
     part: the part's; its bias [B, H, queries, keys], not yet summed over what shares an entry.
     sizes: of the tiles.
     i: row of the tile.
-    j: column of the tile.
+    key: the first key of the tile.
   """
 
   def added(entries, more):
-    start, length = _place(sizes, i, j)
+    start, length = _place(sizes, i, key)
     old = lax.dynamic_slice_in_dim(entries, start, length, axis=-1)
     return lax.dynamic_update_slice_in_dim(entries, old + more, start, axis=-1)
 
@@ -189,7 +196,7 @@ def add(table: Table, part: Table, sizes: Sizes, i: Any, j: Any) -> Table:
   return Table(bias, None if vectors is None else added(vectors, part.vectors))
 
 
-def _place(sizes: Sizes, i: Any, j: Any) -> tuple[Any, int]:
+def _place(sizes: Sizes, i: Any, key: Any) -> tuple[Any, int]:
   """The index at which a tile's distances begin, and how many there are."""
-  start = (sizes.rows - 1 - i) * sizes.queries + j * sizes.keys
+  start = (sizes.rows - 1 - i) * sizes.queries + key
   return start, sizes.queries + sizes.keys - 1

@@ -5,7 +5,7 @@ out. That is decided from the order and the segments that each block of tokens h
 for any. Along a diagonal, tiles hold the same distances where ids count up by one.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax.numpy as jnp
@@ -87,6 +87,36 @@ def diagonal(offset: Any, rows: int, columns: int, ratio: int = 1) -> tuple[Any,
   j = jnp.maximum(0, -over(offset))
   last = jnp.minimum(columns - 1, over(rows - 1 - offset))
   return offset + ratio * j, j, last - j + 1
+
+
+def one_by_one(
+  spans: Sequence[tuple[int, int]],
+  keys: int,
+  begin: Callable[..., Any],
+  visit: Callable[..., Any],
+  end: Callable[..., Any],
+  carry: Any,
+) -> Any:
+  """Visits the tiles of the spans, row by row, in a loop whose length is known.
+
+  Args:
+    spans: the first key of each row of tiles, and the one after the last.
+    keys: of a tile.
+    begin: as for `by_diagonals`; each tile is a diagonal of its own.
+    visit: likewise.
+    end: likewise.
+    carry: likewise.
+  """
+  columns = lambda span: range(span[0] // keys, -(-span[1] // keys))
+  tiles = [(i, j) for i, span in enumerate(spans) for j in columns(span)]
+
+  def one(carry, tile):
+    i, j = tile
+    shared, along = begin(i, j)
+    carry, along = visit(shared, carry, along, i, j)
+    return end(carry, along, i, j), None
+
+  return lax.scan(one, carry, jnp.array(tiles, jnp.int32))[0]
 
 
 def by_diagonals(

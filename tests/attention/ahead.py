@@ -210,7 +210,7 @@ def scheme(compiler: Compiler, line: str, window=None):
   from posjax.attention.pallas import tpu as pallas_tpu
 
   module = pallas_tpu if compiler.target == 'tpu' else pallas_gpu
-  fused.target_of = lambda device: fused.Target(module)
+  fused.target_of = lambda device, mosaic=False: fused.Target(module)
   one, dims = posjax.get(line), posjax.Dims(128, 4, 64, 2)
   params = jax.eval_shape(lambda: posjax.init(one, jax.random.key(0), dims))
   heads = lambda n: jax.ShapeDtypeStruct((1, 1024, n, 64), jnp.bfloat16)

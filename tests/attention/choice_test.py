@@ -27,8 +27,8 @@ TAKEN = {  # docs/conventions.md has the same table
   'cpu': {'a': 'blockwise', 'b': 'blockwise', 'c': 'blockwise'},
   'tpu': {'a': 'blockwise', 'b': 'blockwise', 'c': 'blockwise'},
   'amd': {'a': 'blockwise', 'b': 'blockwise', 'c': 'blockwise'},
-  'ampere': {'a': 'cudnn', 'b': 'blockwise', 'c': 'blockwise'},
-  'ada': {'a': 'cudnn', 'b': 'blockwise', 'c': 'blockwise'},
+  'ampere': {'a': 'cudnn', 'b': 'pallas', 'c': 'blockwise'},
+  'ada': {'a': 'cudnn', 'b': 'pallas', 'c': 'blockwise'},
   'hopper': {'a': 'cudnn', 'b': 'pallas', 'c': 'blockwise'},
   'blackwell': {'a': 'cudnn', 'b': 'blockwise', 'c': 'blockwise'},
 }
@@ -79,7 +79,8 @@ def test_decoding_is_dense():
   [
     ('rope', 'hopper', {'width': 256}, 'cudnn', ''),
     ('rope', 'hopper', {'width': 100, 'value_width': 60}, 'cudnn', ''),
-    ('rope', 'ampere', {'width': 256}, 'blockwise', 'up to 128 on this GPU'),
+    ('rope', 'ampere', {'width': 256}, 'pallas', 'up to 128 on this GPU'),
+    ('rope', 'ada', {'width': 320}, 'blockwise', 'older than Hopper'),
     ('rope', 'hopper', {'dtype': jnp.float32}, 'pallas', 'bfloat16 and float16 only'),
     ('rope', 'hopper', {'logit_cap': 50.0}, 'pallas', 'no logit cap'),
     ('rope', 'hopper', {'sinks': np.ones(HEADS, np.float32)}, 'pallas', 'the call has sinks'),
@@ -118,7 +119,9 @@ def test_in_a_compiled_program_known_ids_are_known_and_others_are_tested_when_it
 
 def test_a_program_with_known_ids_has_no_second_way(monkeypatch):
   """No `cond` is compiled where the ids are constants, and one is where they are arguments."""
-  monkeypatch.setattr(fused, 'target_of', lambda device: fused.Target(Small('gpu'), True))
+  monkeypatch.setattr(
+    fused, 'target_of', lambda device, mosaic=False: fused.Target(Small('gpu'), True)
+  )
   scheme = posjax.get('alibi')
   params = posjax.init(scheme, jax.random.key(0), posjax.Dims(128, 2, 64))
   x = jax.ShapeDtypeStruct((1, 256, 2, 64), jnp.bfloat16)
@@ -171,7 +174,9 @@ def test_the_device_of_this_process_is_told_by_jax(backend, kind, capability, fo
   assert devices.here() == devices.KNOWN[found]
 
 
-@pytest.mark.parametrize(('device', 'module'), [('tpu', 'tpu'), ('hopper', 'gpu'), ('ada', None)])
+@pytest.mark.parametrize(
+  ('device', 'module'), [('tpu', 'tpu'), ('hopper', 'gpu'), ('ada', 'gpu'), ('blackwell', None)]
+)
 def test_each_device_has_its_kernels(device, module):
   target = fused.target_of(devices.KNOWN[device])
   assert (target and target.kernels.__name__) == (module and f'posjax.attention.pallas.{module}')

@@ -151,7 +151,7 @@ def test_a_bias_by_distance_of_minus_infinity_hides_a_pair_in_tiles_and_kernels(
 ):
   monkeypatch.setattr(engine, 'tile_size', lambda *sizes: (4, 4))
   if way != 'blockwise':
-    target_of = lambda device: fused.Target(Small(way), interpret=True)
+    target_of = lambda device, mosaic=False: fused.Target(Small(way), interpret=True)
     monkeypatch.setattr(fused, 'target_of', target_of)
   implementation = way if way == 'blockwise' else 'pallas'
   scheme = biased(BY_DISTANCE, bias=by_distance)

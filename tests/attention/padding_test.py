@@ -105,7 +105,7 @@ def test_nan_in_padding_reaches_nothing_in_tiles(line, said, small_tiles):
 @pytest.mark.parametrize('target', ['tpu', 'gpu'])
 @pytest.mark.parametrize('line', ['rope', 'alibi'])
 def test_nan_in_padding_reaches_nothing_in_kernels(line, target, monkeypatch):
-  target_of = lambda device: fused.Target(Small(target), interpret=True)
+  target_of = lambda device, mosaic=False: fused.Target(Small(target), interpret=True)
   monkeypatch.setattr(fused, 'target_of', target_of)
   unchanged(Case(line), jnp.nan, implementation='pallas', **SAID['segments'])
 

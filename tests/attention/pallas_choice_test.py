@@ -19,7 +19,7 @@ from tests.support.loops import error
 def target(monkeypatch):
   """One of the two: which is no matter here."""
   found = fused.Target(Small('gpu'), interpret=True)
-  monkeypatch.setattr(fused, 'target_of', lambda device: found)
+  monkeypatch.setattr(fused, 'target_of', lambda device, mosaic=False: found)
 
 
 @pytest.mark.parametrize(

@@ -30,7 +30,7 @@ ALWAYS = {'t5'}
 def target(request, monkeypatch):
   """Both in turn, unless it is no matter for what a test claims."""
   found = fused.Target(Small(request.param), interpret=True)
-  monkeypatch.setattr(fused, 'target_of', lambda device: found)
+  monkeypatch.setattr(fused, 'target_of', lambda device, mosaic=False: found)
   return found
 
 

@@ -21,7 +21,7 @@ class Small:
       getattr(self.real, field) for field in ('forward', 'backward', 'refusal')
     )
 
-  def plan(self, rules, x, interpret):
+  def plan(self, rules, x, device, interpret):
     assert interpret
     if self.real is pallas_tpu:
       return tpu_kernels.Plan(rules, 16, interpret)

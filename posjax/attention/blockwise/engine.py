@@ -21,7 +21,7 @@ from jax import lax
 from jaxtyping import Array, Bool, Inexact
 
 from posjax.attention import distances, places, schedule
-from posjax.attention.blockwise import groups, operands
+from posjax.attention.blockwise import groups, operands, unrolled
 from posjax.attention.blockwise.cut import (
   add,
   add_to_bias,
@@ -44,7 +44,7 @@ from posjax.attention.blockwise.tiles import (
   split,
 )
 from posjax.attention.distances import Sizes, Table
-from posjax.attention.inputs import Operands, Rules, Tokens
+from posjax.attention.inputs import Operands, Rules, Side, Tokens
 from posjax.attention.softmax import Sums
 from posjax.math.heads import at_least_float32
 from posjax.scheme import Scheme, Values
@@ -108,16 +108,37 @@ def _in_tiles(scheme: Scheme, rules: Rules, x: Operands) -> Inexact[Array, 'B T 
   size = tile_size(queries, keys, rows, 'S' in scheme.traits.mixes, budget is not None)
   if jnp.iscomplexobj(q.raw) or jnp.iscomplexobj(k.raw):  # `relative` is defined for real heads
     scheme = _without_relative(scheme)
-  counts_up = None
+  tabulated, counts_up = False, None
   if distances.is_useful(scheme, q.pos, k.pos):
+    tabulated = distances.known(distances.counts_up, q.pos, k.pos)
+  if tabulated is None:  # known when the program runs
     counts_up = distances.counts_up(q.pos, k.pos)
-  else:
+  elif not tabulated:
     scheme = _without_relative(scheme)
   needed = functools.partial(operands.needed, scheme, rules)
   x = x._replace(q=needed(q), k=needed(k))
   trained = bool(jax.tree.leaves(split(x.params)[0]))
-  plan = Plan(scheme, rules, heads, *size, trained, budget)
+  plan = Plan(scheme, rules, heads, *size, tabulated, trained, budget)
+  if launches():
+    plan = _without_branches(plan, q, k, batch)
   return _attend(plan, *split(x), counts_up)
+
+
+def launches() -> bool:
+  """Whether the device launches each computation from the host, as all but CPUs do."""
+  return jax.default_backend() != 'cpu'
+
+
+def _without_branches(plan: Plan, q: Side, k: Side, batch: int) -> Plan:
+  """The plan for a device that launches each computation: see `unrolled`."""
+  queries, keys = q.order.shape[1], k.order.shape[1]
+  known = functools.partial(unrolled.spans, plan.rules, q, k)
+  whole = 'S' in plan.scheme.traits.mixes
+  if tall := unrolled.height(queries, keys, batch * plan.heads):
+    found = None if whole else known(tall)
+    found = found or unrolled.all_keys(queries, keys, tall)
+    return plan._replace(queries=tall, keys=keys, spans=found, unrolled=True)
+  return plan if whole else plan._replace(spans=known(plan.queries))
 
 
 def _without_relative(scheme: Scheme) -> Scheme:
@@ -174,7 +195,7 @@ def _attend(plan, floats, others, counts_up):
 
 def _attend_forward(plan, floats, others, counts_up):
   x = join(floats, others)
-  rows, sums = _either(counts_up, lambda tabulated: _forward(plan, build(plan, x, tabulated)))
+  rows, sums = _either(plan, counts_up, lambda tabulated: _forward(plan, build(plan, x, tabulated)))
   out = join_rows(rows, x.q.order.shape[1], plan.heads)
   return out, (floats, others, counts_up, out, sums)
 
@@ -188,16 +209,16 @@ def _attend_backward(plan, saved, d_out):
     _, tiles_back = jax.vjp(lambda floats: split(tiles(floats))[0], floats)
     return tiles_back(_backward(plan, tiles(floats), rows))[0]
 
-  return _either(counts_up, back), None, None
+  return _either(plan, counts_up, back), None, None
 
 
 _attend.defvjp(_attend_forward, _attend_backward)
 
 
-def _either(counts_up: Bool[Array, ''] | None, run: Callable[[bool], Any]) -> Any:
+def _either(plan: Plan, counts_up: Bool[Array, ''] | None, run: Callable[[bool], Any]) -> Any:
   """Calls `run(True)` where ids count up by one, so that a table can be used, else `run(False)`."""
   if counts_up is None:
-    return run(False)
+    return run(bool(plan.tabulated))
   return lax.cond(counts_up, lambda: run(True), lambda: run(False))
 
 
@@ -226,7 +247,7 @@ def _sweep(plan: Plan, x: Tiles):
   """The forward pass over the tiles of one group."""
 
   def begin(i, j):
-    return distances.read(x.table, _sizes(plan, x), i, j), None
+    return distances.read(x.table, _sizes(plan, x), i, j * plan.keys), None
 
   def visit(part, state, along, i, j):
     sums, factor, more = forward(plan, tile(plan, x, part, i, j), at(state.sums, i))
@@ -234,7 +255,10 @@ def _sweep(plan: Plan, x: Tiles):
     return Running(put(state.sums, i, sums), out), along
 
   end = lambda state, along, i, j: state
-  sums, out = schedule.by_diagonals(*_visible(plan, x), begin, visit, end, _start(plan, x))
+  if plan.unrolled:
+    sums, out = unrolled.sweep(plan, x, _start(plan, x))
+  else:
+    sums, out = _visit_all(plan, x, begin, visit, end, _start(plan, x))
   return out / sums.divisor().reshape(*out.shape[:-1], 1), sums
 
 
@@ -311,10 +335,14 @@ def _sweep_back(plan: Plan, x: Tiles, rows: Rows):
     table and the caller's bias. Those of q and of relative queries have their tokens before their
     width.
   """
-  sizes, (visible, ratio), (_, real) = _sizes(plan, x), _visible(plan, x), _dtypes(x)
+  heads = _turned(x.q), x.k, x.v, _turned(x.relative)
+  start = _zeros((split((x.params, x.q_side, x.k_side))[0], *heads, x.table, x.bias))
+  if plan.unrolled:
+    return unrolled.sweep_back(plan, x, rows, start)
+  sizes, (_, real) = _sizes(plan, x), _dtypes(x)
 
   def begin(i, j):
-    part = distances.read(x.table, sizes, i, j)
+    part = distances.read(x.table, sizes, i, j * plan.keys)
     pairs = x.v.shape[1], plan.heads, plan.queries, plan.keys
     bias = jnp.zeros(pairs, real) if part.bias is not None and plan.trained else None
     return part, Table(bias, _zeros(part.vectors))
@@ -336,11 +364,16 @@ def _sweep_back(plan: Plan, x: Tiles, rows: Rows):
 
   def end(grads, d_part, i, j):
     *others, d_table, d_bias = grads
-    return *others, distances.add(d_table, d_part, sizes, i, j), d_bias
+    return *others, distances.add(d_table, d_part, sizes, i, j * plan.keys), d_bias
 
-  heads = _turned(x.q), x.k, x.v, _turned(x.relative)
-  start = _zeros((split((x.params, x.q_side, x.k_side))[0], *heads, x.table, x.bias))
-  return schedule.by_diagonals(visible, ratio, begin, visit, end, start)
+  return _visit_all(plan, x, begin, visit, end, start)
+
+
+def _visit_all(plan: Plan, x: Tiles, begin, visit, end, carry) -> Any:
+  """Visits all tiles: those that are known, or those that the program finds visible."""
+  if plan.spans is not None:
+    return schedule.one_by_one(plan.spans, plan.keys, begin, visit, end, carry)
+  return schedule.by_diagonals(*_visible(plan, x), begin, visit, end, carry)
 
 
 def _turned(leaf: Array | None) -> Array | None:

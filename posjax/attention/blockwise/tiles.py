@@ -32,8 +32,13 @@ class Plan(NamedTuple):
     heads: query heads.
     queries: tokens of a tile.
     keys: tokens of a tile.
+    tabulated: whether ids count up by one, and what depends on the distance is in a table; None
+      where the program finds out when it runs.
     trained: whether the scheme has parameters, so that a table of its bias needs a cotangent.
     budget: see `groups.most_pairs`.
+    spans: the keys that each row of tiles may see, where they are used: see `unrolled`. Weights
+      and cotangents are then rounded to bfloat16, for products with heads in bfloat16.
+    unrolled: whether a row of tiles is one tile, and rows are unrolled.
   """
 
   scheme: Scheme
@@ -41,8 +46,11 @@ class Plan(NamedTuple):
   heads: int
   queries: int
   keys: int
+  tabulated: bool | None
   trained: bool = True
   budget: int | None = None
+  spans: tuple[tuple[int, int], ...] | None = None
+  unrolled: bool = False
 
 
 class Tile(NamedTuple):
@@ -132,7 +140,7 @@ def forward(plan: Plan, x: Tile, sums: Sums) -> tuple[Sums, Array, Array]:
   sums, weights, factor = softmax_step(sums, _logits(plan, x, _content(plan, x)), axis=-1)
   if plan.rules.dropout_rate:
     weights = weights * _dropout_mask(plan, x)
-  more = jnp.einsum('bkts,bkes->bkte', _by_key_head(plan, x, weights), wide(x.v))
+  more = _einsum(plan, x.v, 'bkts,bkes->bkte', _by_key_head(plan, x, weights), x.v)
   if plan.scheme.values.add:
     more = more + _values(plan, x, weights)
   return sums, factor.reshape(*more.shape[:3], 1), more
@@ -153,7 +161,7 @@ def backward(plan: Plan, x: Tile, rows: Rows) -> Cotangents:
   logits, logits_back = _logits_vjp(plan, x, floats, with_floats)
   # The logits were rounded anew: where they are large, perhaps to more than their largest.
   weights = jnp.exp(jnp.minimum(logits - top[..., None], 0))
-  d_weights = _real(jnp.einsum('bket,bkes->bkts', d_out, wide(x.v))).reshape(weights.shape)
+  d_weights = _real(_einsum(plan, x.v, 'bket,bkes->bkts', d_out, x.v)).reshape(weights.shape)
   factors = _dropout_mask(plan, x) if plan.rules.dropout_rate else None
   mixed = weights if factors is None else weights * factors
   if plan.scheme.values.add:
@@ -169,11 +177,12 @@ def backward(plan: Plan, x: Tile, rows: Rows) -> Cotangents:
   if d_floats is not None:
     d_scheme.append(d_floats)
   d_q, d_k, d_relative, d_vectors = _content_back(plan, x, d_content)
+  mixed = _by_key_head(plan, x, mixed)
   return Cotangents(
     scheme=add_wide(*d_scheme) if d_scheme else None,
     q=d_q,
     k=d_k,
-    v=jnp.einsum('bket,bkts->bkes', d_out, _by_key_head(plan, x, mixed)),
+    v=_einsum(plan, x.v, 'bket,bkts->bkes', d_out, mixed),
     relative=d_relative,
     table=Table(d_bias if x.table.bias is not None and plan.trained else None, d_vectors),
     bias=None if x.bias is None else _summed_to(x.bias.shape, d_logits),
@@ -220,14 +229,22 @@ def _content_back(plan: Plan, x: Tile, d_content):
   if x.q is None or x.k is None:
     return None, None, None, None
   scale, pairs = plan.rules.scale, _by_key_head(plan, x, d_content)
-  d_q = jnp.einsum('bkts,bkds->bktd', pairs, wide(x.k)) * scale
-  d_k = jnp.einsum('bkdt,bkts->bkds', wide(x.q), pairs) * scale
+  d_q = _einsum(plan, x.k, 'bkts,bkds->bktd', pairs, x.k) * scale
+  d_k = _einsum(plan, x.q, 'bkdt,bkts->bkds', x.q, pairs) * scale
   if x.relative is None:
     return d_q, d_k, None, None
   by_distance = lax.optimization_barrier(unshift(d_content))
   d_relative = jnp.einsum('bhtn,bhwn->bhtw', by_distance, _vectors(x)) * scale
   d_vectors = jnp.einsum('bhwt,bhtn->bhwn', wide(x.relative), by_distance) * scale
   return d_q, d_k, d_relative, d_vectors.sum(0)
+
+
+def _einsum(plan: Plan, heads: Array, formula: str, one: Array, other: Array) -> Array:
+  """A product, summed in float32 or wider; of bfloat16 where the heads are, in unrolled rows."""
+  if plan.spans is not None and heads.dtype == jnp.bfloat16:
+    one, other = one.astype(jnp.bfloat16), other.astype(jnp.bfloat16)
+    return jnp.einsum(formula, one, other, preferred_element_type=jnp.float32)
+  return jnp.einsum(formula, wide(one), wide(other))
 
 
 def _vectors(x: Tile) -> Float[Array, 'B H W n']:

@@ -24,7 +24,7 @@ from jaxtyping import Array, Float, Inexact
 
 from posjax.attention import places
 from posjax.attention.blockwise import engine
-from posjax.attention.devices import Device, here
+from posjax.attention.devices import KNOWN, Device, here
 from posjax.attention.distances import contiguous, falling, known
 from posjax.attention.inputs import Operands, Rules, Side, Tokens
 from posjax.attention.pallas.formulas import Problem
@@ -33,10 +33,17 @@ from posjax.scheme import Ids, Params, Scheme, Values, declares
 
 
 class Target(NamedTuple):
-  """Which kernels, and whether JAX interprets them: slow, on any device, for tests."""
+  """Which kernels.
+
+  Attributes:
+    kernels: their module.
+    interpret: whether, or how, JAX interprets them: slow, on any device, for tests.
+    device: that whose registers and shared memory the blocks fit.
+  """
 
   kernels: ModuleType
-  interpret: bool = False
+  interpret: Any = False
+  device: Device = KNOWN['hopper']
 
 
 class Plan(NamedTuple):
@@ -74,15 +81,18 @@ class Sides(NamedTuple):
   k_tokens: Tokens
 
 
-def attend(scheme: Scheme, rules: Rules, x: Operands) -> Inexact[Array, 'B T H E']:
+def attend(
+  scheme: Scheme, rules: Rules, x: Operands, mosaic: bool = False
+) -> Inexact[Array, 'B T H E']:
   """Attention in fused kernels where they can compute it, else in tiles.
 
   Args:
     scheme: any scheme.
     rules: the plain arguments of `attend`.
     x: its arrays.
+    mosaic: as for `target_of`.
   """
-  target, params = target_of(here()), x.params
+  target, params = target_of(here(), mosaic), x.params
   q, k = places.query_and_key(scheme, params, x.q, x.k)  # place 2
   v = places.value(scheme, params, x.v, x.k)  # place 4: values.value
   if target is None or refusal(target, scheme, x, q, k, v, rules):
@@ -93,16 +103,23 @@ def attend(scheme: Scheme, rules: Rules, x: Operands) -> Inexact[Array, 'B T H E
   return places.output(scheme, params, out, x.q)  # place 4: values.output
 
 
-def target_of(device: Device) -> Target | None:
-  """The kernels for a device, if there are any: for TPUs, and Hopper GPUs.
+def target_of(device: Device, mosaic: bool = False) -> Target | None:
+  """The kernels for a device, if there are any.
 
-  Blocks were chosen, and seen to compile, for the shared memory of Hopper (compute capability 9).
+  Args:
+    device: any.
+    mosaic: whether for a GPU those of Pallas' Mosaic GPU backend are meant, which need Hopper and
+      jax 0.11.2, and not those of its Triton backend, which were seen to compile for NVIDIA GPUs
+      from Ampere to Hopper.
   """
+  module = lambda name: importlib.import_module(f'posjax.attention.pallas.{name}')
+  generation = device.capability[0] if device.capability else 0
+  if mosaic:
+    there = generation == 9 and jax.__version_info__ >= (0, 11, 2)
+    return Target(module('mosaic')) if there else None
   if device.platform == 'tpu':
-    return Target(importlib.import_module('posjax.attention.pallas.tpu'))
-  if device.capability is not None and device.capability[0] == 9:
-    return Target(importlib.import_module('posjax.attention.pallas.gpu'))
-  return None
+    return Target(module('tpu'), device=device)
+  return Target(module('gpu'), device=device) if generation in (8, 9) else None
 
 
 def refusal(
@@ -140,8 +157,8 @@ def refusal(
     if _counts(*pos) is False:
       return 'the bias is of ids that do not count up by one'
   if target is None:
-    return 'there is no TPU and no Hopper GPU'
-  return target.kernels.refusal(q, k, v)
+    return 'there are no such kernels for this device and this version of JAX'
+  return target.kernels.refusal(q, k, v, target.device)
 
 
 def _counts(q_pos: Ids, k_pos: Ids) -> bool | None:
@@ -233,7 +250,7 @@ def _problem(x: Heads, sides: Sides, given) -> Problem:
 
 
 def _kernels(plan: Plan, problem: Problem):
-  return plan.target.kernels.plan(plan.rules, problem, plan.target.interpret)
+  return plan.target.kernels.plan(plan.rules, problem, plan.target.device, plan.target.interpret)
 
 
 def _d_sinks(sinks, top, delta):

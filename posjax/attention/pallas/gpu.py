@@ -8,9 +8,8 @@ bits each time). It writes a tile for each diagonal, linear in the length, and X
 diagonals; where the gradient is not asked for, XLA drops the kernel.
 
 The kernels are for Pallas' Triton backend, which is named by its compiler parameters: the default
-differs between jax 0.10 and 0.11. It is deprecated since jax 0.11, with no date. The other backend,
-Mosaic GPU, needs Hopper or later and 16-bit heads, and cannot be interpreted on a CPU in jax 0.10.2
-and 0.11.2, so that nothing could test it without a device.
+differs between jax 0.10 and 0.11. It is deprecated since jax 0.11, and will be removed, no date
+given. `mosaic` computes the same on Hopper in the backend that stays.
 """
 
 import functools
@@ -21,6 +20,7 @@ import jax.numpy as jnp
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import triton as plgpu
 
+from posjax.attention.devices import KNOWN, Device
 from posjax.attention.inputs import Rules, Tokens
 from posjax.attention.pallas import gpu_kernels, table
 from posjax.attention.pallas.formulas import Problem, widened
@@ -48,31 +48,46 @@ class Plan(NamedTuple):
 
 # By head width in 16 bits, for the output, d_q, d_keys and d_table: queries and keys of a block,
 # warps, stages. Chosen by what the compiler says for an H100, where next to nothing is spilled; by
-# measured time not yet. float32 is multiplied without tensor cores, and takes the last line.
+# measured time not yet. float32 is multiplied without tensor cores, and takes the last line. To a
+# width of 256, the blocks fit the 163 KiB of shared memory of an A100, too.
 _BLOCKS = {
   64: ((128, 64, 8, 3), (128, 64, 8, 2), (64, 128, 8, 2), (64, 64, 4, 2)),
   128: ((128, 64, 8, 3), (128, 32, 8, 2), (32, 128, 8, 2), (64, 64, 4, 2)),
   256: ((128, 32, 8, 2), (64, 32, 8, 2), (32, 64, 8, 2), (64, 64, 8, 1)),
   1024: ((32, 32, 8, 1), (32, 32, 8, 1), (32, 32, 8, 1), (32, 32, 8, 1)),
 }
+# The same for the 99 KiB of other GPUs before Hopper, to a width of 256.
+_SMALL_BLOCKS = {
+  64: ((64, 64, 4, 3), (64, 64, 4, 2), (64, 64, 4, 2), (64, 64, 4, 2)),
+  128: ((64, 64, 4, 2), (64, 32, 4, 2), (32, 64, 4, 2), (64, 64, 4, 1)),
+  256: ((64, 32, 4, 2), (32, 32, 4, 2), (32, 32, 4, 2), (32, 32, 4, 1)),
+  1024: ((16, 16, 4, 1), (16, 16, 4, 1), (16, 16, 4, 1), (16, 16, 4, 1)),
+}
 
 
-def refusal(q: Any, k: Any, v: Any) -> str:
+def refusal(q: Any, k: Any, v: Any, device: Device) -> str:
   """Why heads [B, T, H, D] are not computed here; '' if they are."""
   if max(_width(x.shape[-1]) * x.dtype.itemsize for x in (q, k, v)) > 2048:
     return 'a head is wider than 2048 bytes'
+  if _before_hopper(device) and max(x.shape[-1] for x in (q, k, v)) > 256:
+    return 'a head is wider than 256, and the GPU is older than Hopper'
   if max(x.size // x.shape[-1] * _width(x.shape[-1]) for x in (q, v)) >= 2**31:
     return 'the heads are 2^31 numbers or more, and a kernel counts in int32'
   return ''
 
 
-def plan(rules: Rules, x: Problem, interpret: bool = False) -> Plan:
-  """Blocks that fit the registers and the shared memory of a Hopper at the head width."""
+def plan(rules: Rules, x: Problem, device: Device, interpret: bool = False) -> Plan:
+  """Blocks that fit the registers and the shared memory of the device at the head width."""
   width = max(_width(x.q.shape[-1]), _width(x.v.shape[-1]))
   wide = x.q.dtype.itemsize > 2 or x.v.dtype.itemsize > 2
   least = max(_BLOCKS) if wide else min(limit for limit in _BLOCKS if limit >= width)
-  output, d_q, d_keys, d_table = (Blocks(*one) for one in _BLOCKS[least])
+  blocks = _SMALL_BLOCKS if _before_hopper(device) and device != KNOWN['ampere'] else _BLOCKS
+  output, d_q, d_keys, d_table = (Blocks(*one) for one in blocks[least])
   return Plan(rules, output, d_q, d_keys, d_table, interpret)
+
+
+def _before_hopper(device: Device) -> bool:
+  return device.capability is not None and device.capability < (9, 0)
 
 
 def forward(plan: Plan, x: Problem):

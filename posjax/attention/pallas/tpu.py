@@ -19,6 +19,7 @@ from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
 from jaxtyping import Array
 
+from posjax.attention.devices import Device
 from posjax.attention.inputs import Rules, Tokens
 from posjax.attention.pallas import table, tpu_kernels
 from posjax.attention.pallas import tpu_grids as tpu_grids
@@ -29,13 +30,13 @@ from posjax.attention.softmax import Sums
 from posjax.math.toeplitz import along
 
 
-def refusal(q: Any, k: Any, v: Any) -> str:
+def refusal(q: Any, k: Any, v: Any, device: Device) -> str:
   """Why heads [B, T, H, D] are not computed here; '' if they are."""
   widest = max(x.shape[-1] * x.dtype.itemsize for x in (q, k, v))
   return 'a head is wider than 2048 bytes' if widest > 2048 else ''
 
 
-def plan(rules: Rules, x: Problem, interpret: bool = False) -> Plan:
+def plan(rules: Rules, x: Problem, device: Device, interpret: bool = False) -> Plan:
   """Blocks of 512 tokens; of 256 or 128 where the attention is shorter."""
   length = max(x.q.shape[1], x.k.shape[1])
   return Plan(rules, min(512, max(128, pl.next_power_of_2(length))), interpret)
