@@ -44,6 +44,7 @@ def get_config() -> ConfigDict:
   c.model.pooling = 'mean'  # or 'max', 'last': what is read of a Transformer or recurrent cells
   c.model.pre_norm = True
   c.model.activation = 'relu'  # a name in jax.nn
+  c.model.dtype = 'float32'  # or 'bfloat16', of a Transformer's products
   c.model.dropout_rate = 0.1
   c.optimizer.learning_rate = 3e-3
   c.optimizer.warmup_steps = 30

@@ -49,7 +49,11 @@ def get_config() -> ConfigDict:
   c.model.dropout_rate = 0.0
   c.model.tied = True  # the readout is the embedding
   c.model.remat = False  # recompute activations in the backward pass
+  c.model.dtype = 'float32'  # or 'bfloat16': of products; parameters are float32 either way
   c.model.unroll = 4  # layers compiled as one: faster on a CPU; 1 for deep models, and for remat
+
+  c.attention = ConfigDict()
+  c.attention.implementation = placeholder(str)  # as posjax.attend takes it; it chooses unless set
 
   c.optimizer = ConfigDict()
   c.optimizer.name = 'adamw'  # or 'sgd'

@@ -56,6 +56,7 @@ def get_config() -> ConfigDict:
   c.model.activation = 'relu'  # a name in jax.nn
   c.model.silent_content = ()  # layers, from 1 on, whose attention does not hear the words
   c.model.silent_position = ()  # layers, from 1 on, whose attention does not hear the positions
+  c.model.dtype = 'float32'  # or 'bfloat16', of a Transformer's products
   c.model.dropout_rate = 0.0  # within the encoder
   c.model.word_dropout = 0.0  # share of words that training hides as unknown
   c.model.vector_dropout = 0.0  # of the features of words and tags, the same in a whole sentence

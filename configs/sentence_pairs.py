@@ -44,6 +44,7 @@ def get_config() -> ConfigDict:
   c.model.ff_width = 64
   c.model.pre_norm = False
   c.model.activation = 'relu'  # a name in jax.nn
+  c.model.dtype = 'float32'  # or 'bfloat16', of a Transformer's products
   c.model.dropout_rate = 0.0
   c.model.word_width = 32
   c.model.char_width = 16

@@ -47,6 +47,7 @@ def get_config() -> ConfigDict:
   c.model.pre_norm = False
   c.model.activation = 'relu'  # a name in jax.nn
   c.model.output_projection = False  # heads are only joined, as in TENER
+  c.model.dtype = 'float32'  # or 'bfloat16', of a Transformer's products
   c.model.dropout_rate = 0.0  # within a Transformer
   c.model.word_dropout = 0.02  # share of words and bigrams that training hides as unknown
   c.model.vector_dropout = 0.0  # of the vectors of words and bigrams

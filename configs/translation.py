@@ -40,6 +40,7 @@ def get_config() -> ConfigDict:
   c.model.num_heads = 4
   c.model.ff_width = 128
   c.model.activation = 'relu'  # a name in jax.nn
+  c.model.dtype = 'float32'  # or 'bfloat16', of a Transformer's products
   c.model.dropout_rate = 0.0
   c.model.unroll = 2
   c.optimizer.learning_rate = 3e-3

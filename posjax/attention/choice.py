@@ -5,7 +5,10 @@ tokens, the mask and the device. Ids that a compiled program alone knows are not
 they matter, the implementation tests them when it runs.
 """
 
+import contextlib
+import contextvars
 import os
+from collections.abc import Generator
 from typing import Any, NamedTuple
 
 import jax
@@ -82,6 +85,27 @@ def _by_size(call: Call, device: Device) -> Choice | None:
   if call.shape[-3] * call.keys <= few:
     return Choice('dense', f'there are at most {few:,} pairs for each head')
   return Choice('blockwise', 'a CPU has no kernels') if device.platform == 'cpu' else None
+
+
+_noted: contextvars.ContextVar[set[str] | None] = contextvars.ContextVar('noted', default=None)
+
+
+@contextlib.contextmanager
+def noted() -> Generator[set[str]]:
+  """Collects the names of the implementations that calls take, while they are traced within it."""
+  names: set[str] = set()
+  before = _noted.set(names)
+  try:
+    yield names
+  finally:
+    _noted.reset(before)
+
+
+def note(call: Call, device: Device, names: tuple[str, ...], asked: str | None) -> None:
+  """Notes what `choose` answers, for `noted`; nothing outside of it. Arguments as of `choose`."""
+  found = _noted.get()
+  if found is not None:
+    found.add(choose(call, device, names, asked).implementation)
 
 
 def transformed(call: Call) -> tuple[Any, Any, Any]:

@@ -16,7 +16,7 @@ from jaxtyping import Array, Bool, Float, Inexact, Int, Num
 from posjax.arguments import check_known
 from posjax.attention import cudnn, dense, distances, inputs, padding, places
 from posjax.attention.blockwise import engine
-from posjax.attention.choice import Choice, choose
+from posjax.attention.choice import Choice, choose, note
 from posjax.attention.devices import KNOWN, here
 from posjax.attention.inputs import Call, Operands, Rules
 from posjax.attention.pallas import fused
@@ -233,6 +233,7 @@ def _implementation(name: str | None, call: Call, weights: bool) -> Compute:
     name = choose(call, here(), tuple(IMPLEMENTATIONS)).implementation
   if name != 'dense' and isinstance(call.rules.scale, jax.core.Tracer):
     raise ValueError(f"A traced scale needs implementation='dense', but got {name!r}.")
+  note(call, here(), tuple(IMPLEMENTATIONS), name)
   return IMPLEMENTATIONS[name]
 
 

@@ -188,11 +188,12 @@ def _named(task: Task, evaluation: Evaluation, metric: str) -> str:
 
 
 def check_first(task: Task, graph: Any, state: Any, batch: Batch, mesh: Mesh) -> None:
-  """Checks that an untrained model takes the first batch, and the furthest one."""
+  """Checks that an untrained model takes the first batch, and the furthest one, as in training."""
 
   @functools.partial(jax.jit, static_argnames='graph')
   def loss(graph, state, batch, carried, key):
-    return task.loss(nnx.merge(graph, state), batch, carried, key, None)[0]
+    with seen(mesh):
+      return task.loss(nnx.merge(graph, state), batch, carried, *jax.random.split(key))[0]
 
   batches, carried, what = [batch], None, 'rows of the training length'
   if task.memory is not None:

@@ -43,10 +43,26 @@ def results(task: Task, scores: Mapping[str, Score], sample: str) -> dict[str, A
   }
 
 
-def introduce(task: Task, scheme: str, params: Any, workdir: Path) -> None:
-  """Says what is about to be trained, and on what."""
+def computed(computing: Mapping[str, Any]) -> str:
+  """The dtype and the attention of a run, as of `run.computing`, in a few words.
+
+  Example:
+    >>> computed({'dtype': 'bfloat16', 'attention': {'asked': None, 'chosen': ['dense']}})
+    'bfloat16, dense attention'
+  """
+  chosen, asked = computing['attention']['chosen'], computing['attention']['asked']
+  words = f'{" and ".join(chosen)} attention' if chosen else ''
+  words += f' for {asked}' if asked is not None and chosen != [asked] else ''
+  return ', '.join(filter(None, (computing['dtype'], words)))
+
+
+def introduce(
+  task: Task, scheme: str, params: Any, computing: Mapping[str, Any], workdir: Path
+) -> None:
+  """Says what is about to be trained, on what, and how, as of `run.computing`."""
   size = sum(leaf.size for leaf in jax.tree.leaves(params))
-  facts = {'scheme': scheme, 'parameters': f'{size:,}', **task.facts, 'work folder': workdir}
+  facts = {'scheme': scheme, 'parameters': f'{size:,}', 'computed in': computed(computing)}
+  facts |= {**task.facts, 'work folder': workdir}
   for name, value in facts.items():
     print(f'{name:>16}  {value}')
 

@@ -2,7 +2,7 @@
 
 import json
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -12,6 +12,7 @@ from flax import nnx
 from ml_collections import ConfigDict
 
 import posjax
+from posjax.attention.choice import noted
 from posjax.experiment import (
   checkpoint,
   evaluation,
@@ -45,6 +46,7 @@ class Setup(NamedTuple):
   choice: checkpoint.Choice
   last: int  # the step after which to end; that of the config, or an earlier one
   allow_changed_data: bool
+  computing: dict[str, Any]  # of `computing`
 
 
 class Result(NamedTuple):
@@ -106,10 +108,41 @@ def setup(
   step = training.make_step(task, graph, transform, config.seed, mesh)
   batches = task.train_batches(jax.process_index(), jax.process_count())
   both = nnx.merge_state(state.params, state.rest)
-  evaluation.check_first(task, graph, both, next(iter(batches)), mesh)
+  with noted() as implementations:
+    evaluation.check_first(task, graph, both, next(iter(batches)), mesh)
   return Setup(
-    config, folder, task, mesh, graph, state, step, iter(batches), choice, last, allow_changed_data
+    config,
+    folder,
+    task,
+    mesh,
+    graph,
+    state,
+    step,
+    iter(batches),
+    choice,
+    last,
+    allow_changed_data,
+    computing(config, implementations),
   )
+
+
+def computing(config: ConfigDict, implementations: Iterable[str]) -> dict[str, Any]:
+  """The dtype and the attention of a run, as JSON for its results.
+
+  Args:
+    config: of the run.
+    implementations: of attention, those that the first training batch takes.
+
+  Returns:
+    `dtype`, in which the layers of a Transformer compute, and `attention`: the implementation that
+    was 'asked' for, None where it is left to posjax, and those that were 'chosen', none for a model
+    without attention.
+  """
+  asked = settings.attention_of(config).get('implementation')
+  return {
+    'dtype': config.model.get('dtype', 'float32'),
+    'attention': {'asked': asked, 'chosen': sorted(implementations)},
+  }
 
 
 def _with_stored_steps(config: ConfigDict, folder: Path) -> ConfigDict:
@@ -138,10 +171,11 @@ def make_task(config: ConfigDict, workdir: Path, schemes: Sequence[posjax.Scheme
   """
   schemes = tuple(schemes) or [posjax.get(line) for line in config.scheme.split('|')]
   arguments = {'seed': config.seed, 'batch_size': config.batch_size, **config.task.to_dict()}
+  model = {**config.model.to_dict(), **settings.attention_of(config)}
   stored = workdirs.stored_vocabulary(workdir)
   if stored is not None:
     arguments['vocabulary'] = stored
-  task = get_task(arguments.pop('name'))(schemes, config.model.to_dict(), **arguments)
+  task = get_task(arguments.pop('name'))(schemes, model, **arguments)
   workdirs.check_vocabulary(task.vocabulary, workdir)
   return task
 
@@ -171,7 +205,7 @@ def write_header(prepared: Setup) -> None:
     if task.vocabulary is not None:
       workdirs.write_json(folder / VOCABULARY, task.vocabulary)
     workdirs.write_json(folder / CONFIG, json.loads(config.to_json_best_effort()))
-  report.introduce(task, config.scheme, prepared.state.params, folder)
+  report.introduce(task, config.scheme, prepared.state.params, prepared.computing, folder)
 
 
 def train_loop(
@@ -328,6 +362,7 @@ def finalize(
   rows = read(folder / METRICS)
   kind = prepared.config.task
   title = f'{prepared.config.scheme}: {kind.get("data", kind.name)}'
+  title += f' ({report.computed(prepared.computing)})'
   check_folder()
   _write_results(prepared, scores, sample, history)
   if workdirs.is_first():
@@ -351,7 +386,8 @@ def _write_results(
 ) -> None:
   """Writes results.json; the first process of a distributed run does it for all."""
   if workdirs.is_first():
-    results = {**report.results(prepared.task, scores, sample), 'seen': history}
+    results = report.results(prepared.task, scores, sample)
+    results |= {**prepared.computing, 'seen': history}
     workdirs.write_json(prepared.folder / RESULTS, results)
 
 

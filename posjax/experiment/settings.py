@@ -2,6 +2,7 @@
 
 The keys of a section are the arguments of the function that takes them, with their annotations
 (`posjax/keys.py`). A task names who takes `config.model` by the annotation of its argument `model`.
+The model also gets those keys of `config.attention` that are set.
 """
 
 import inspect
@@ -11,9 +12,21 @@ from typing import Annotated, Any, NamedTuple
 
 from ml_collections import ConfigDict
 
+from posjax.attention.dispatch import IMPLEMENTATIONS
 from posjax.experiment import checkpoint, optimizer, sharding
 from posjax.experiment.task import get_task
-from posjax.keys import Count, Key, Keys, Range, Section, Seed, check_section, check_value, keys_of
+from posjax.keys import (
+  Count,
+  Key,
+  Keys,
+  OneOf,
+  Range,
+  Section,
+  Seed,
+  check_section,
+  check_value,
+  keys_of,
+)
 
 FROM_THE_RUN = ('seed', 'batch_size', 'vocabulary')  # arguments of a task that are no keys of it
 
@@ -37,6 +50,17 @@ class Rules(NamedTuple):
   learned_share: Portion
 
 
+class Attention(NamedTuple):
+  """The section `attention` of a config, for models that have some.
+
+  Attributes:
+    implementation: as `posjax.attend` takes it; None takes the one that `posjax.attention.chosen`
+      names.
+  """
+
+  implementation: Annotated[str, OneOf(lambda: tuple(IMPLEMENTATIONS))] | None = None
+
+
 class Run(NamedTuple):
   """A whole config.
 
@@ -53,6 +77,7 @@ class Run(NamedTuple):
     optimizer: of `optimizer.make`.
     checkpoint: of `checkpoint.read_section`.
     mesh: of `sharding.make_mesh`.
+    attention: of `Attention`; a config without it leaves the choice to posjax.
     compare: of comparisons alone, whose runs do not have it.
   """
 
@@ -68,6 +93,7 @@ class Run(NamedTuple):
   optimizer: Annotated[SectionOf, Section(lambda: keys_of(optimizer.make, ['steps']))]
   checkpoint: Annotated[SectionOf, Section(lambda: keys_of(checkpoint.read_section, FROM_ABOVE))]
   mesh: Annotated[SectionOf, Section(lambda: keys_of(sharding.make_mesh))]
+  attention: Annotated[SectionOf, Section(lambda: keys_of(Attention))] = MappingProxyType({})
   compare: Annotated[SectionOf, Section(lambda: keys_of(Rules))] = MappingProxyType({})
 
 
@@ -92,3 +118,23 @@ def check(config: ConfigDict) -> None:
   hint = own.pop(model, Key()).hint
   check_section('task', given['task'], keys._replace(known=own))
   check_value('model', hint, given['model'])
+  _check_attention(config, hint)
+
+
+def attention_of(config: ConfigDict) -> dict[str, Any]:
+  """The keys of `config.attention` that are set; none of a config without that section."""
+  given = config.to_dict().get('attention', {})
+  return {name: value for name, value in given.items() if value is not None}
+
+
+def _check_attention(config: ConfigDict, hint: Any) -> None:
+  """Refuses keys of attention in `config.model`, and where the model of a task takes none."""
+  for name in keys_of(Attention).known.keys() & config.model.keys():
+    raise ValueError(f"The config has no key 'model.{name}'; did you mean 'attention.{name}'?")
+  sections = [mark for mark in getattr(hint, '__metadata__', ()) if isinstance(mark, Section)]
+  for name, value in attention_of(config).items():
+    if sections and name not in sections[0].keys().known:
+      raise ValueError(
+        f'The model of the task {config.task.name!r} takes no attention.{name}, so it must be '
+        f'None, but got {value!r}.'
+      )

@@ -45,14 +45,18 @@ def linear(
   *,
   names: tuple[Name, Name] = WHOLE,
   use_bias: bool = True,
+  dtype: Any = None,
   rngs: nnx.Rngs,
 ) -> nnx.Linear:
-  """A linear layer whose kernel is cut along two axes, and its bias along the second of them."""
+  """A linear layer whose kernel is cut along two axes, and its bias along the second of them.
+
+  It computes in `dtype`; by default in that of its input and weights.
+  """
   metadata: dict[str, Any] = {
     'kernel_metadata': named(*names),
     'bias_metadata': named(names[1]),
   }
-  return nnx.Linear(width, out_width, use_bias=use_bias, rngs=rngs, **metadata)
+  return nnx.Linear(width, out_width, use_bias=use_bias, dtype=dtype, rngs=rngs, **metadata)
 
 
 def readout(width: int, answers: int, *, use_bias: bool = True, rngs: nnx.Rngs) -> nnx.Linear:

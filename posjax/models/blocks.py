@@ -20,7 +20,7 @@ from posjax.layers.cache import Cache
 from posjax.layers.tokens import Tokens
 from posjax.models import axes
 from posjax.models.embedding import Embedded
-from posjax.models.layer_sets import COMPLEX, REAL, LayerSet, activation_named, dropout, split_key
+from posjax.models.layer_sets import REAL, LayerSet, activation_named, dropout, split_key
 from posjax.models.orthogonal import QueryKey, tie
 from posjax.models.past import remembered
 from posjax.nnx import Readable
@@ -110,7 +110,7 @@ class FeedForward(Readable):
     layer_set: LayerSet = REAL,
     rngs: nnx.Rngs,
   ):
-    if gated and layer_set is COMPLEX:
+    if gated and layer_set.is_complex:
       raise ValueError('A complex feed-forward layer has no gate, but got gated=True.')
     self.layer_set = layer_set
     self.activation = activation_named(activation)
@@ -298,7 +298,7 @@ class Stack(nnx.Module):
     pattern: the P layers that repeat.
     num_layers: L; the pattern must divide it.
     width: M.
-    layer_set: real or complex layers.
+    layer_set: real or complex layers. The tokens are cast to their dtype.
     norm: as in `Block`.
     pre_norm: norm before each part of a block, and once after the last block, instead of after
       each part.
@@ -339,6 +339,7 @@ class Stack(nnx.Module):
       return nnx.List([Block(layer, rngs=rngs, **block) for layer in pattern])
 
     self.periods = period(rngs)
+    self.dtype = layer_set.dtype
     self.norm = layer_set.norm(norm)(width, rngs=rngs) if pre_norm else None
     self.repeats = repeats
     self.remat, self.unroll = remat, unroll
@@ -397,7 +398,7 @@ class Stack(nnx.Module):
     body = jax.checkpoint(period) if self.remat else period
     x, (statistics, after) = jax.lax.scan(
       body,
-      embedded.x,
+      embedded.x.astype(self.dtype),
       (state, keys, caches, inputs, memories),
       unroll=min(self.unroll, self.repeats),
     )

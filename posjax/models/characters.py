@@ -13,7 +13,7 @@ from jaxtyping import Array, Float, Int
 from posjax.expression import get
 from posjax.models import encoders, pooling
 from posjax.models.embedding import Embedding, make_dims
-from posjax.models.layer_sets import dropout, layer_set_of, real_parts
+from posjax.models.layer_sets import Dtype, dropout, layer_set_of, real_parts
 from posjax.scheme import PRNGKey, Scheme
 
 Characters = Literal['transformer', 'cnn', 'lstm']
@@ -33,6 +33,8 @@ class CharacterEncoder(nnx.Module):
     output_projection: of its attention.
     dropout_rate: within the Transformer.
     vector_dropout: of the vectors of letters.
+    dtype: 'float32' or 'bfloat16', in which a Transformer computes.
+    implementation: of its attention, as in `posjax.attend`.
     rngs: a stream for `params`.
   """
 
@@ -48,12 +50,15 @@ class CharacterEncoder(nnx.Module):
     output_projection: bool,
     dropout_rate: float,
     vector_dropout: float,
+    dtype: Dtype = 'float32',
+    implementation: str | None = None,
     rngs: nnx.Rngs,
   ):
     attends = encoders.attends(kind)
     pattern = (scheme if attends else Scheme(),)
     dims = make_dims(width, num_heads if attends else 1, None, vocab)
-    layer_set = layer_set_of(pattern, dims)
+    computing: dict[str, Any] = {'dtype': dtype, 'implementation': implementation}
+    layer_set = layer_set_of(pattern, dims, **(computing if attends else {}))
     self.embed = Embedding(pattern, dims, rngs=rngs)
     options: dict[str, Any] = {
       'transformer': {

@@ -185,10 +185,6 @@ class Embedding(Positions):
     """
     return self.add(self.table.scaled(tokens), tokens, ids, segments)
 
-  def attend(self, x: Float[Array, 'B T M']) -> Float[Array, 'B T V']:
-    """The product with every token's embedding: a readout that is tied to the table."""
-    return self.table.attend(x)
-
 
 def _per_word(scheme: Scheme, dims: Dims) -> dict[str, Any]:
   """Which of the parameters that layers share have one entry for each word of the vocabulary."""

@@ -18,7 +18,7 @@ from posjax.layers import cache as caches
 from posjax.layers.cache import Cache
 from posjax.layers.tokens import Tokens
 from posjax.models.blocks import Memory
-from posjax.models.layer_sets import Norm, split_key
+from posjax.models.layer_sets import Dtype, Norm, split_key
 from posjax.models.orthogonal import QueryKey
 from posjax.models.sides import Side
 from posjax.models.transformer import Transformer
@@ -74,6 +74,8 @@ class EncoderDecoder(nnx.Module):
     remat: recompute activations in the backward pass.
     unroll: how many periods of the pattern one step of the scan over layers runs.
     query_key: of self-attention on both sides, as in `Transformer`.
+    dtype: of both sides, as in `Transformer`.
+    implementation: of attention, as in `posjax.attend`.
     rngs: a stream for `params`.
 
   Raises:
@@ -104,6 +106,8 @@ class EncoderDecoder(nnx.Module):
     remat: bool = False,
     unroll: Count = 1,
     query_key: QueryKey = 'free',
+    dtype: Dtype = 'float32',
+    implementation: str | None = None,
     rngs: nnx.Rngs,
   ):
     if shared and source_vocab != target_vocab:
@@ -125,6 +129,8 @@ class EncoderDecoder(nnx.Module):
       'remat': remat,
       'unroll': unroll,
       'query_key': query_key,
+      'dtype': dtype,
+      'implementation': implementation,
       'rngs': rngs,
     }
     # Tied, the encoder has no readout, which nothing would use.

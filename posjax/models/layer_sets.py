@@ -2,6 +2,11 @@
 
 Blocks and encoders take the set as an argument, so that each is written once and is complex where
 its embeddings are. Real layers are Flax's, complex ones those of `complex_layers`.
+
+The set also says in which dtype its layers compute. In bfloat16, parameters stay float32: Flax's
+layers cast them and their input as they compute, so that gradients, optimizers and checkpoints know
+float32 alone. What makes angles, slopes and tables of positions is not cast, and `posjax.attend`
+has its logits and its softmax in float32.
 """
 
 import functools
@@ -20,6 +25,7 @@ from posjax.models import axes, complex_layers
 from posjax.scheme import Dims, PRNGKey, Scheme, declares
 
 Norm = Literal['LayerNorm', 'RMSNorm', 'BatchNorm']
+Dtype = Literal['float32', 'bfloat16']
 
 
 class LayerSet(NamedTuple):
@@ -38,7 +44,8 @@ class LayerSet(NamedTuple):
     apply: `(function, *x) -> y`: a function of real numbers, applied to each number, or to real
       and imaginary parts apart.
     parts: how many real numbers one number is.
-    dtype: `(dtype) -> dtype`: of numbers of this kind whose parts have that dtype.
+    dtype: in which the layers compute, and of the states between them.
+    implementation: of the attention, as `posjax.attend` takes it.
   """
 
   dense: Callable[..., nnx.Module]
@@ -51,7 +58,13 @@ class LayerSet(NamedTuple):
   gru: Callable[..., nnx.RNNCellBase]
   apply: Callable[..., Array]
   parts: int
-  dtype: Callable[[Any], Any]
+  dtype: Any
+  implementation: str | None = None
+
+  @property
+  def is_complex(self) -> bool:
+    """Whether the numbers are complex."""
+    return self.parts == 2
 
 
 def activation_named(name: str) -> Callable[[Array], Array]:
@@ -106,7 +119,7 @@ REAL = LayerSet(
   gru=nnx.GRUCell,
   apply=lambda function, *x: function(*x),
   parts=1,
-  dtype=lambda dtype: dtype,
+  dtype=jnp.float32,
 )
 COMPLEX = LayerSet(
   dense=complex_layers.Dense,
@@ -119,13 +132,71 @@ COMPLEX = LayerSet(
   gru=complex_layers.GRUCell,
   apply=complex_layers.apart,
   parts=2,
-  dtype=lambda dtype: jnp.promote_types(dtype, jnp.complex64),
+  dtype=jnp.complex64,
 )
 
 
-def layer_set_of(schemes: Iterable[Scheme], dims: Dims) -> LayerSet:
-  """The layers of a model with these schemes: complex if one of them makes complex embeddings."""
-  return COMPLEX if any(is_complex(scheme, dims) for scheme in schemes) else REAL
+def layer_set_of(
+  schemes: Iterable[Scheme],
+  dims: Dims,
+  dtype: Dtype = 'float32',
+  implementation: str | None = None,
+) -> LayerSet:
+  """The layers of a model with these schemes: complex if one of them makes complex embeddings.
+
+  Args:
+    schemes: of the model.
+    dims: its sizes.
+    dtype: in which real layers compute; complex ones know float32 alone, for each part.
+    implementation: of the attention, as `posjax.attend` takes it.
+
+  Raises:
+    ValueError: if complex layers should compute in another dtype, or there is no such dtype.
+  """
+  check_value('model.dtype', Dtype, dtype)
+  made = COMPLEX if any(is_complex(scheme, dims) for scheme in schemes) else REAL
+  if made.is_complex and dtype != 'float32':
+    raise ValueError(
+      "The scheme makes complex embeddings, of two float32 each, so model.dtype must be 'float32', "
+      f'but got {dtype!r}.'
+    )
+  return _computing(made, dtype, implementation)
+
+
+@functools.cache  # two models with the same layers have the same set, and share their programs
+def _computing(plain: LayerSet, dtype: Dtype, implementation: str | None) -> LayerSet:
+  """A set whose layers compute in a dtype, and whose attention in one way."""
+  own: dict[str, Any] = {} if dtype == 'float32' else {'dtype': jnp.dtype(dtype)}
+  if implementation is not None:
+    attention = functools.partial(plain.attention, implementation=implementation)
+    plain = plain._replace(attention=attention, implementation=implementation)
+  if not own:
+    return plain
+  return plain._replace(
+    dense=functools.partial(plain.dense, **own),
+    norm=lambda name: functools.partial(plain.norm(name), **own),
+    attention=functools.partial(plain.attention, **own),
+    **own,
+  )
+
+
+def check_without_transformer(what: str, dtype: str, implementation: str | None) -> None:
+  """Refuses what layers of a Transformer alone take.
+
+  Args:
+    what: the model that has none, as the error calls it.
+    dtype: of a config.
+    implementation: of its attention.
+
+  Raises:
+    ValueError: if one of them is set.
+  """
+  given = {'model.dtype': (dtype, 'float32'), 'attention.implementation': (implementation, None)}
+  for key, (value, unset) in given.items():
+    if value != unset:
+      raise ValueError(
+        f'{what} has no layers of a Transformer, so {key} must be {unset!r}, but got {value!r}.'
+      )
 
 
 def is_complex(scheme: Scheme, dims: Dims) -> bool:

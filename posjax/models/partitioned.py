@@ -29,7 +29,7 @@ class PartitionedLinear(nnx.Module):
   """[x_c | x_p] -> [W_c x_c | W_p x_p], each with a bias of its own where `use_bias` says so.
 
   `widths` and `out_widths` are those of the content and of the position half, and `names` those of
-  the axes of each kernel, see `models.axes`.
+  the axes of each kernel, see `models.axes`. It computes in `dtype`, as `axes.linear` does.
   """
 
   def __init__(
@@ -39,13 +39,14 @@ class PartitionedLinear(nnx.Module):
     *,
     names: tuple[axes.Name, axes.Name] = axes.WHOLE,
     use_bias: bool = True,
+    dtype: Any = None,
     rngs: nnx.Rngs,
   ):
     if min(*widths, *out_widths) < 1:
       raise ValueError(
         f'Both halves must have a width of at least 1, but got {widths} and {out_widths}.'
       )
-    options: Any = {'names': names, 'use_bias': use_bias, 'rngs': rngs}
+    options: Any = {'names': names, 'use_bias': use_bias, 'dtype': dtype, 'rngs': rngs}
     self.content = axes.linear(widths[0], out_widths[0], **options)
     self.position = axes.linear(widths[1], out_widths[1], **options)
     self.content_width = widths[0]
@@ -66,13 +67,14 @@ class PartitionedFeedForward(nnx.Module):
     ff_width: int,
     activation: str = 'relu',
     *,
+    dtype: Any = None,
     rngs: nnx.Rngs,
   ):
     halves, hidden = (width - position_width, position_width), (_half(ff_width),) * 2
     self.activation = activation_named(activation)
     inner, outer = (axes.WIDTH, axes.HIDDEN), (axes.HIDDEN, axes.WIDTH)
-    self.up = PartitionedLinear(halves, hidden, names=inner, rngs=rngs)
-    self.down = PartitionedLinear(hidden, halves, names=outer, rngs=rngs)
+    self.up = PartitionedLinear(halves, hidden, names=inner, dtype=dtype, rngs=rngs)
+    self.down = PartitionedLinear(hidden, halves, names=outer, dtype=dtype, rngs=rngs)
 
   def __call__(self, x: Float[Array, 'B T M']) -> Float[Array, 'B T M']:
     """The same for every token."""
@@ -98,6 +100,8 @@ class PartitionedAttention(Readable):
     dropout_rate: share of the attention weights dropped in calls, unless they are deterministic.
     model_params: whether this layer holds the parameters that the scheme shares between layers.
     model_places: whether the model calls the scheme's `ids` and `embed` before its first layer.
+    dtype: to compute the projections in; by default that of input and weights.
+    implementation: as in `attend`.
     rngs: `nnx.Rngs` with a `params` stream.
 
   Raises:
@@ -119,6 +123,8 @@ class PartitionedAttention(Readable):
     dropout_rate: float = 0.0,
     model_params: bool = True,
     model_places: bool = False,
+    dtype: Any = None,
+    implementation: str | None = None,
     rngs: nnx.Rngs,
   ):
     if not (content or position):
@@ -136,14 +142,15 @@ class PartitionedAttention(Readable):
       logit_cap=None,
       dropout_rate=dropout_rate,
       scale=scale,
-      implementation=None,
+      implementation=implementation,
       model_places=model_places,
     )
     dims = self.layer.dims
     self.counts = (content, position)
     halves = (width - position_width, position_width)
     heads = (num_heads * _half(dims.head_dim),) * 2
-    inner: Any = {'names': (axes.WIDTH, axes.HEADS), 'use_bias': False, 'rngs': rngs}
+    inner: Any = {'names': (axes.WIDTH, axes.HEADS), 'use_bias': False, 'dtype': dtype}
+    inner['rngs'] = rngs
     self.query = PartitionedLinear(halves, heads, **inner)
     self.key = PartitionedLinear(halves, heads, **inner)
     self.value = PartitionedLinear(halves, heads, **inner)

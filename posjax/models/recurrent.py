@@ -26,7 +26,6 @@ from flax import nnx
 from jaxtyping import Array, Float, Int
 
 from posjax.layers.tokens import Tokens
-from posjax.models.layer_sets import REAL
 from posjax.models.past import Past, empty, extended, joined
 from posjax.models.transformer import Transformer
 from posjax.scheme import Ids, PRNGKey
@@ -41,9 +40,8 @@ class RecurrentTransformer(Transformer):
 
   def init_past(self, batch: int, size: int) -> Past:
     """Nothing remembered yet of `batch` streams, by layers that remember `size` tokens."""
-    table = self.embed.table
-    layer = (self.stack.repeats, batch, size, table.features)
-    return empty(len(self.embed.which), layer, self.layer_set.dtype(table.embedding.dtype))
+    layer = (self.stack.repeats, batch, size, self.embed.table.features)
+    return empty(len(self.embed.which), layer, self.layer_set.dtype)
 
   def recur(
     self,
@@ -87,4 +85,4 @@ class RecurrentTransformer(Transformer):
 
   def _ids_to_embed(self, ids: Sequence[Ids]) -> Sequence[Ids]:
     """The ids at place 1, where complex phases count from the start of the segment."""
-    return ids if self.layer_set == REAL else [each - each[:, :1] for each in ids]
+    return [each - each[:, :1] for each in ids] if self.layer_set.is_complex else ids

@@ -21,7 +21,7 @@ from posjax.layers.cache import Cache
 from posjax.models import axes
 from posjax.models.blocks import Layer, Memory, Stack, Weights
 from posjax.models.embedding import Embedded, Embedding, make_dims
-from posjax.models.layer_sets import Norm, dropout, layer_set_of, split_key
+from posjax.models.layer_sets import Dtype, Norm, dropout, layer_set_of, split_key
 from posjax.models.orthogonal import QueryKey, head_dim
 from posjax.nnx import Readable
 from posjax.scheme import Ids, PRNGKey, Scheme
@@ -53,6 +53,9 @@ class Transformer(Readable):
     unroll: how many periods of the pattern one step of the scan over layers runs.
     query_key: 'free', or one orthogonal matrix for queries and keys, so that W_Q^T W_K = I: in each
       of the 'heads', which are then as wide as the model, or 'joint', over all heads.
+    dtype: 'float32' or 'bfloat16': in which the layers compute, and what the readout multiplies.
+      Parameters, positions and logits are float32.
+    implementation: of attention, as in `posjax.attend`.
     words: an embedding with which this one shares all that belongs to a word, see `Embedding`.
     rngs: a stream for `params`.
 
@@ -82,6 +85,8 @@ class Transformer(Readable):
     remat: bool = False,
     unroll: Count = 1,
     query_key: QueryKey = 'free',
+    dtype: Dtype = 'float32',
+    implementation: str | None = None,
     words: Embedding | None = None,
     rngs: nnx.Rngs,
   ):
@@ -89,7 +94,7 @@ class Transformer(Readable):
     schemes = [layer.scheme for layer in pattern]
     dims = make_dims(width, num_heads, num_kv_heads, vocab)
     dims = dims._replace(head_dim=head_dim(query_key, width, num_heads))
-    self.layer_set = layer_set_of(schemes, dims)
+    self.layer_set = layer_set_of(schemes, dims, dtype, implementation)
     self.embed = Embedding(schemes, dims, words=words, rngs=rngs)
     self.stack = Stack(
       pattern,
@@ -214,7 +219,10 @@ class Transformer(Readable):
 
   def _logits(self, x):
     x = jnp.abs(x) if jnp.iscomplexobj(x) else x
-    return self.embed.attend(x) if self.readout is None else self.readout(x)
+    held: Any = self.embed.table.embedding if self.readout is None else self.readout.kernel
+    kernel = held[...].astype(x.dtype)
+    kernel = kernel.T if self.readout is None else kernel
+    return jnp.matmul(x, kernel, preferred_element_type=jnp.float32)
 
 
 def transformer_keys() -> Keys:

@@ -86,7 +86,7 @@ def test_the_scan_runs_the_layers_one_after_the_other():
       one = jax.tree.map(lambda leaf, i=period: leaf[i], state)
       for block in nnx.merge(graph, one):
         x, _ = block(x, jnp.broadcast_to(POS, TOKENS.shape))
-    return model.embed.attend(model.stack.norm(x)), model(TOKENS, POS)
+    return model.embed.table.attend(model.stack.norm(x)), model(TOKENS, POS)
 
   np.testing.assert_allclose(*jax.jit(both)(model), atol=1e-5)
 

@@ -67,6 +67,7 @@ def run_cell(
     **({'changed': changed} if changed else {}),
     'facts': {name: str(value) for name, value in task.facts.items()},
     'unit': task.unit.name,
+    **prepared.computing,
     'evaluations': evaluation.described(task),
     'scores': {name: evaluation.plain(score) for name, score in result.scores.items()},
     'untrained': evaluation.finite(dict(untrained)),

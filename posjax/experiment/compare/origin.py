@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import posjax
 from posjax.experiment.compare.grid import Cell, flat
 from posjax.experiment.compare.summary import Summary
+from posjax.experiment.report import computed
 
 SIZES = ('batch_size', 'model.')  # keys of a config that say how large a run is
 
@@ -88,6 +89,7 @@ def provenance(summary: Summary, made: Origin | None = None) -> list[tuple[str, 
     ('seeds', _distinct(each.seed for row in summary.rows for each in row.cells)),
     ('steps', _steps(lines, config)),
     ('sizes', _sizes(lines, config)),
+    ('computed in', _computing(lines)),
     *_facts(summary),
     ('versions', '; '.join(_versions(lines))),
     ('device', _distinct(line['device'] for line in lines)),
@@ -136,6 +138,10 @@ def _sizes(lines: Sequence[Mapping[str, Any]], config: Mapping[str, Any]) -> str
   ends = ' to '.join(f'{count:,}' for count in sorted({min(counts), max(counts)}))
   keys = _pairs({key: value for key, value in config.items() if _is_size(key)})
   return ', '.join(filter(None, [f'{ends} parameters', keys]))
+
+
+def _computing(lines: Sequence[Mapping[str, Any]]) -> str:
+  return _distinct(computed(line) for line in lines if 'dtype' in line)
 
 
 def _versions(lines: Sequence[Mapping[str, Any]]) -> list[str]:

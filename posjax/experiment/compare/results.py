@@ -7,6 +7,7 @@ A line describes its evaluations, so that it can be read without the task that m
     its first metric.
   scores: by evaluation, the number of each metric, `counted` and `why`.
   untrained: the numbers of the headline evaluation before the first step.
+  dtype, attention: as of `posjax.experiment.run.computing`; older lines lack them.
 """
 
 import contextlib

@@ -1,7 +1,8 @@
 """Encoders of texts: one file each, whose constructor is `encoder`. The folder is the registry.
 
 An encoder turns embedded tokens [B, T, M] into features of each token, [B, T, N]. It does not pool
-them: `pooling` does, for models that want one vector a text. The constructor in each file has the
+them: `pooling` does, for models that want one vector a text. Whatever the dtype of its layers, its
+features are float32, or complex64. The constructor in each file has the
 arguments `layer_set` (a `LayerSet`, real or complex), `width` (M), `rngs`, and its own options by
 name. One that takes `schemes`, a pattern over its layers, has attention; the others know positions
 by place 0 and 1 alone.
@@ -12,13 +13,14 @@ import pkgutil
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+import jax.numpy as jnp
 from flax import nnx
 from jaxtyping import Array, Inexact
 
 from posjax.arguments import check_known
 from posjax.keys import Key, keys_of
 from posjax.models.embedding import Embedded, make_dims
-from posjax.models.layer_sets import LayerSet
+from posjax.models.layer_sets import REAL, LayerSet, check_without_transformer
 from posjax.models.orthogonal import QueryKey, head_dim
 from posjax.models.pooling import Encoded
 from posjax.nnx import Readable
@@ -154,20 +156,26 @@ def make(
   if attends(name):
     own['schemes'] = tuple(schemes)
   else:
-    check_without_attention(f'The encoder {name!r}', schemes)
+    check_without_attention(f'The encoder {name!r}', schemes, layer_set)
   return make_encoder(layer_set, width, rngs=rngs, **own)
 
 
-def check_without_attention(what: str, schemes: Sequence[Scheme]) -> None:
-  """Refuses schemes that need layers of self-attention.
+def check_without_attention(
+  what: str, schemes: Sequence[Scheme], layer_set: LayerSet = REAL
+) -> None:
+  """Refuses schemes that need layers of self-attention, and what these alone take.
 
   Args:
     what: the model that has none, as the error calls it.
     schemes: of a config.
+    layer_set: of the model.
 
   Raises:
-    ValueError: if there are several, or one would lose what it does in attention.
+    ValueError: if there are several schemes, one would lose what it does in attention, or the
+      layers should compute in 16 bits, or attention in one way.
   """
+  dtype = 'bfloat16' if layer_set.dtype == jnp.bfloat16 else 'float32'
+  check_without_transformer(what, dtype, layer_set.implementation)
   if len(schemes) > 1:
     raise ValueError(
       f'{what} takes one scheme, but got {len(schemes)} of them: patterns are for '

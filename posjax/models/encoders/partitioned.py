@@ -6,6 +6,7 @@ there, as in the paper; with another scheme they hold whatever the model's embed
 """
 
 from collections.abc import Sequence
+from typing import Any
 
 import jax
 from flax import nnx
@@ -15,7 +16,7 @@ from posjax.keys import Count, Layers, Share
 from posjax.models.blocks import Residual
 from posjax.models.embedding import Embedded
 from posjax.models.encoders import Encoder
-from posjax.models.layer_sets import COMPLEX, LayerSet
+from posjax.models.layer_sets import REAL, LayerSet
 from posjax.models.partitioned import PartitionedAttention, PartitionedFeedForward
 from posjax.models.pooling import Encoded, Group, zero_padding
 from posjax.scheme import Ids, Params, PRNGKey, Scheme
@@ -29,6 +30,7 @@ class PartitionedBlock(nnx.Module):
     feed_forward: the layer after it.
     width: of both halves together.
     residual: the way in which each of them is added.
+    layer_set: of the norms.
     rngs: a stream for `params`.
   """
 
@@ -39,10 +41,12 @@ class PartitionedBlock(nnx.Module):
     width: int,
     residual: Residual,
     *,
+    layer_set: LayerSet = REAL,
     rngs: nnx.Rngs,
   ):
     self.attention, self.feed_forward = attention, feed_forward
-    self.norms = nnx.List([nnx.LayerNorm(width, rngs=rngs) for _ in range(2)])
+    norm = layer_set.norm('LayerNorm')
+    self.norms = nnx.List([norm(width, rngs=rngs) for _ in range(2)])
     self.residual = residual
 
   def __call__(
@@ -108,7 +112,7 @@ class PartitionedEncoder(Encoder):
     silent_position: Sequence[Count] = (),
     rngs: nnx.Rngs,
   ):
-    if layer_set is COMPLEX:
+    if layer_set.is_complex:
       raise ValueError(
         'Partitioned layers are real, but the scheme makes complex numbers of embeddings.'
       )
@@ -136,18 +140,25 @@ class PartitionedEncoder(Encoder):
         dropout_rate=dropout_rate,
         model_params=False,
         model_places=True,
+        dtype=layer_set.dtype,
+        implementation=layer_set.implementation,
         rngs=rngs,
       )
-      feed_forward = PartitionedFeedForward(width, place, hidden_width, activation, rngs=rngs)
-      return PartitionedBlock(attention, feed_forward, width, residual, rngs=rngs)
+      feed_forward = PartitionedFeedForward(
+        width, place, hidden_width, activation, dtype=layer_set.dtype, rngs=rngs
+      )
+      own: Any = {'layer_set': layer_set, 'rngs': rngs}
+      return PartitionedBlock(attention, feed_forward, width, residual, **own)
 
     self.features = width
     self.blocks = nnx.List([block(number) for number in range(1, num_layers + 1)])
-    self.norm = nnx.LayerNorm(width, rngs=rngs) if pre_norm else None
+    self.norm = layer_set.norm('LayerNorm')(width, rngs=rngs) if pre_norm else None
+    self.dtype = layer_set.dtype
 
   def __call__(self, embedded: Embedded, *, train_key: PRNGKey | None = None) -> Encoded:
     """The last layer's output, normed if norms come first."""
     x, period = zero_padding(embedded.x, embedded.real), len(embedded.ids)
+    x = x.astype(self.dtype)
     for at, block in enumerate(self.blocks):
       x = block(
         x,
@@ -157,7 +168,7 @@ class PartitionedEncoder(Encoder):
         train_key=None if train_key is None else jax.random.fold_in(train_key, at),
       )
     x = x if self.norm is None else self.norm(x)
-    return Encoded((Group(x, embedded.real),))
+    return Encoded((Group(x.astype(embedded.x.dtype), embedded.real),))
 
 
 encoder = PartitionedEncoder

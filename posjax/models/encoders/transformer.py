@@ -11,7 +11,7 @@ from posjax.keys import Count, Layers, Share
 from posjax.models.blocks import Layer, Stack, Weights
 from posjax.models.embedding import Embedded
 from posjax.models.encoders import Encoder
-from posjax.models.layer_sets import COMPLEX, LayerSet
+from posjax.models.layer_sets import LayerSet
 from posjax.models.orthogonal import QueryKey
 from posjax.models.pooling import Encoded, Group, zero_padding
 from posjax.scheme import PRNGKey, Scheme
@@ -65,7 +65,7 @@ class TransformerEncoder(Encoder):
       layer_set=layer_set,
       num_heads=num_heads,
       ff_width=hidden_width,
-      attention_bias=layer_set is COMPLEX,
+      attention_bias=layer_set.is_complex,
       pre_norm=pre_norm,
       activation=activation,
       dropout_rate=dropout_rate,
@@ -79,7 +79,7 @@ class TransformerEncoder(Encoder):
   def __call__(self, embedded: Embedded, *, train_key: PRNGKey | None = None) -> Encoded:
     """The last layer's output, normed if norms come first."""
     x, _ = self.stack(_without_padding(embedded), train_key=train_key)
-    return Encoded((Group(x, embedded.real),))
+    return Encoded((Group(x.astype(embedded.x.dtype), embedded.real),))
 
   def weigh(self, embedded: Embedded) -> Weights:
     """The attention weights of all layers, for pictures; nothing is random."""

@@ -16,7 +16,7 @@ from posjax.keys import Count, Keys, OneOf, Share, keys_of
 from posjax.models import axes, encoders
 from posjax.models import pooling as pool
 from posjax.models.embedding import Embedding
-from posjax.models.layer_sets import dropout, layer_set_of, real_parts, split_key
+from posjax.models.layer_sets import Dtype, dropout, layer_set_of, real_parts, split_key
 from posjax.scheme import Ids, PRNGKey, Scheme
 
 
@@ -36,6 +36,9 @@ class Classifier(nnx.Module):
     dropout_rate: of embeddings and pooled features, and within a Transformer.
     vectors: [V, M], initial embeddings; drawn from N(0, 1/M) if None. As in a Transformer, they are
       then multiplied by sqrt(M).
+    dtype: 'float32' or 'bfloat16', in which a Transformer computes; parameters and logits are
+      float32.
+    implementation: of attention, as in `posjax.attend`.
     rngs: a stream for `params`.
     options: further options of the encoder; those that only other encoders take are not used.
 
@@ -56,12 +59,14 @@ class Classifier(nnx.Module):
     pooling: pool.Pooling = 'mean',
     dropout_rate: Share = 0.0,
     vectors: np.ndarray | None = None,
+    dtype: Dtype = 'float32',
+    implementation: str | None = None,
     rngs: nnx.Rngs,
     **options: Any,
   ):
     pattern = (scheme,) if isinstance(scheme, Scheme) else tuple(scheme)
     dims = encoders.dims_of(encoder, width, num_heads, vocab, options.get('query_key', 'free'))
-    layer_set = layer_set_of(pattern, dims)
+    layer_set = layer_set_of(pattern, dims, dtype, implementation)
     self.embed = Embedding(pattern, dims, vectors=vectors, rngs=rngs)
     given = {**options, 'num_heads': num_heads, 'dropout_rate': dropout_rate}
     self.encoder = encoders.make(encoder, pattern, width, given, layer_set=layer_set, rngs=rngs)

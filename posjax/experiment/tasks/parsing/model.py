@@ -36,7 +36,7 @@ from posjax.keys import Count, Keys, Share, keys_of
 from posjax.models import axes, encoders, pooling
 from posjax.models.characters import Characters, character_encoder
 from posjax.models.embedding import Embedded, Embedding, Positions, hide_words, make_dims
-from posjax.models.layer_sets import dropout, layer_set_of, real_parts, split_key
+from posjax.models.layer_sets import Dtype, dropout, layer_set_of, real_parts, split_key
 from posjax.models.orthogonal import head_dim
 from posjax.models.sentences import Sentences
 from posjax.scheme import PRNGKey, Scheme
@@ -84,6 +84,9 @@ class Parser(nnx.Module):
       sentence.
     letter_dropout: the same of the vectors that words have from their letters.
     character_dropout: of the vectors of letters.
+    dtype: 'float32' or 'bfloat16', in which a Transformer computes; parameters and logits are
+      float32.
+    implementation: of attention, as in `posjax.attend`.
     rngs: a stream for `params`.
     options: further options of the encoder; those that only other encoders take are not used.
 
@@ -111,6 +114,8 @@ class Parser(nnx.Module):
     vector_dropout: Share = 0.0,
     letter_dropout: Share = 0.0,
     character_dropout: Share = 0.0,
+    dtype: Dtype = 'float32',
+    implementation: str | None = None,
     rngs: nnx.Rngs,
     **options: Any,
   ):
@@ -118,7 +123,7 @@ class Parser(nnx.Module):
     heads = num_heads if encoder != 'none' and encoders.attends(encoder) else 1
     dims = make_dims(width, heads, None, sizes.words + 2)
     dims = dims._replace(head_dim=head_dim(options.get('query_key', 'free'), width, heads))
-    layer_set = layer_set_of(pattern, dims)
+    layer_set = layer_set_of(pattern, dims, dtype, implementation)
     table = lambda rows: Embedding((Scheme(),), make_dims(width, 1, None, rows), rngs=rngs)
     # The first and the last token are words, and tags, with numbers behind the vocabulary.
     self.sizes = sizes
@@ -134,11 +139,13 @@ class Parser(nnx.Module):
       output_projection=True,
       dropout_rate=dropout_rate,
       vector_dropout=character_dropout,
+      dtype=dtype,
+      implementation=implementation,
       rngs=rngs,
     )
     self.spelled = None if characters is None else nnx.Linear(character_width, width, rngs=rngs)
     self.embed = Positions(pattern, dims, rngs=rngs)
-    self.norm = layer_set.norm('LayerNorm')(width, rngs=rngs)
+    self.norm = layer_set_of(pattern, dims).norm('LayerNorm')(width, rngs=rngs)  # float32
     given = {**options, 'num_heads': num_heads, 'dropout_rate': dropout_rate}
     self.encoder = _encoder(encoder, pattern, width, given, layer_set=layer_set, rngs=rngs)
     features = width if self.encoder is None else self.encoder.features
@@ -216,7 +223,7 @@ def _encoder(
 ) -> Any:
   """The layers between the vectors of tokens and the fenceposts; None for the encoder 'none'."""
   if kind == 'none':
-    encoders.check_without_attention("The encoder 'none'", pattern)
+    encoders.check_without_attention("The encoder 'none'", pattern, made['layer_set'])
     return None
   options = {**options, 'shared_dropout': True}
   if not encoders.attends(kind):

@@ -37,7 +37,7 @@ from posjax.keys import Count, Layers, Share
 from posjax.layers.tokens import Tokens
 from posjax.models.blocks import Layer, Memory, Stack
 from posjax.models.embedding import Embedded, Positions, make_dims
-from posjax.models.layer_sets import REAL, dropout, layer_set_of, split_key
+from posjax.models.layer_sets import Dtype, dropout, layer_set_of, split_key
 from posjax.scheme import PRNGKey, Scheme
 
 
@@ -64,6 +64,9 @@ class GaussianTransformer(nnx.Module):
     train_words: whether the vectors of words are trained.
     train_characters: whether the vectors of n-grams are trained.
     vectors: [V, word_width], initial vectors of words; drawn if None.
+    dtype: 'float32' or 'bfloat16', in which both blocks compute; parameters, and all dense layers
+      outside of them, are float32.
+    implementation: of attention, as in `posjax.attend`.
     rngs: a stream for `params`.
 
   Raises:
@@ -90,11 +93,14 @@ class GaussianTransformer(nnx.Module):
     train_words: bool,
     train_characters: bool,
     vectors: np.ndarray | None = None,
+    dtype: Dtype = 'float32',
+    implementation: str | None = None,
     rngs: nnx.Rngs,
   ):
     schemes = (scheme,) if isinstance(scheme, Scheme) else tuple(scheme)
     dims = make_dims(width, num_heads, None, vocab)
-    if layer_set_of(schemes, dims) is not REAL:
+    layer_set = layer_set_of(schemes, dims, dtype, implementation)
+    if layer_set.is_complex:
       raise ValueError(
         'The Gaussian Transformer takes schemes of real embeddings, but got one of complex ones.'
       )
@@ -114,6 +120,7 @@ class GaussianTransformer(nnx.Module):
       Stack,
       [Layer(scheme) for scheme in schemes],
       width=width,
+      layer_set=layer_set,
       num_heads=num_heads,
       ff_width=ff_width or 4 * width,
       pre_norm=pre_norm,

@@ -17,7 +17,7 @@ from posjax.keys import Count, OneOf, Share
 from posjax.models import axes, encoders
 from posjax.models import pooling as pool
 from posjax.models.embedding import Positions, Table
-from posjax.models.layer_sets import dropout, layer_set_of, real_parts, split_key
+from posjax.models.layer_sets import Dtype, dropout, layer_set_of, real_parts, split_key
 from posjax.scheme import PRNGKey, Scheme
 
 
@@ -39,6 +39,9 @@ class OneRow(nnx.Module):
     train_words: whether the vectors of words are trained.
     train_characters: whether the vectors of n-grams are trained.
     vectors: [V, word_width], initial vectors of words; drawn if None.
+    dtype: 'float32' or 'bfloat16', in which a Transformer computes; parameters and logits are
+      float32.
+    implementation: of attention, as in `posjax.attend`.
     rngs: a stream for `params`.
     options: further options of the encoder; those that only other encoders take are not used.
 
@@ -64,12 +67,14 @@ class OneRow(nnx.Module):
     train_words: bool,
     train_characters: bool,
     vectors: np.ndarray | None = None,
+    dtype: Dtype = 'float32',
+    implementation: str | None = None,
     rngs: nnx.Rngs,
     **options: Any,
   ):
     pattern = (scheme,) if isinstance(scheme, Scheme) else tuple(scheme)
     dims = encoders.dims_of(encoder, width, num_heads, vocab + 1, options.get('query_key', 'free'))
-    layer_set = layer_set_of(pattern, dims)
+    layer_set = layer_set_of(pattern, dims, dtype, implementation)
     self.separator = vocab
     if vectors is not None:  # the separator, too, begins as a vector that no word has
       own = np.random.default_rng(vocab).normal(size=(1, word_width)) * word_width**-0.5

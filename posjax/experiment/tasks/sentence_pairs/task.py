@@ -32,6 +32,7 @@ from posjax.experiment.tasks.sentence_pairs.model import Sentence
 from posjax.experiment.tasks.sentence_pairs.one_row import OneRow
 from posjax.keys import Count, Keys, Section, Seed, check_section, keys_of
 from posjax.models import encoders
+from posjax.models.layer_sets import check_without_transformer
 from posjax.scheme import PRNGKey, Scheme
 
 ARCHITECTURES: Mapping[str, Callable[..., nnx.Module]] = {
@@ -146,9 +147,11 @@ def _options(architecture: str, model: Mapping[str, Any]) -> dict[str, Any]:
   """The arguments of an architecture's model.
 
   Raises:
-    ValueError: if one is missing.
+    ValueError: if one is missing, or ESIM should compute as Transformers can.
   """
   keys = keys_of(ARCHITECTURES[architecture], without=GIVEN)
+  if architecture == 'esim':
+    check_without_transformer('ESIM', model.get('dtype', 'float32'), model.get('implementation'))
   options = encoders.option_keys() if keys.further else {}
   chosen = {name: value for name, value in model.items() if name in {*keys.known, *options}}
   check_section('model', chosen, keys)

@@ -27,7 +27,7 @@ from posjax.models.blocks import Weights
 from posjax.models.characters import Characters, character_encoder
 from posjax.models.embedding import Embedded, Embedding, Positions, hide_words, make_dims
 from posjax.models.encoders.transformer import TransformerEncoder
-from posjax.models.layer_sets import dropout, layer_set_of, real_parts, split_key
+from posjax.models.layer_sets import Dtype, dropout, layer_set_of, real_parts, split_key
 from posjax.models.sentences import Sentences
 from posjax.scheme import PRNGKey, Scheme
 
@@ -74,6 +74,9 @@ class Tagger(nnx.Module):
     constrained: whether the field knows in training, too, which tags may follow each other.
     vectors: [V, word_width], initial vectors of words; drawn from N(0, 1/word_width) if None.
     bigram_vectors: the same of bigrams.
+    dtype: 'float32' or 'bfloat16', in which a Transformer computes; parameters and logits are
+      float32.
+    implementation: of attention, as in `posjax.attend`.
     rngs: a stream for `params`.
     options: further options of the encoder; those that only other encoders take are not used.
 
@@ -107,6 +110,8 @@ class Tagger(nnx.Module):
     constrained: bool = False,
     vectors: np.ndarray | None = None,
     bigram_vectors: np.ndarray | None = None,
+    dtype: Dtype = 'float32',
+    implementation: str | None = None,
     rngs: nnx.Rngs,
     **options: Any,
   ):
@@ -114,7 +119,7 @@ class Tagger(nnx.Module):
     dims = encoders.dims_of(
       encoder, width, num_heads, sizes.words, options.get('query_key', 'free')
     )
-    layer_set = layer_set_of(pattern, dims)
+    layer_set = layer_set_of(pattern, dims, dtype, implementation)
     self.words = _table(sizes.words, word_width, vectors, rngs)
     self.bigrams = (
       None if bigram_width is None else _table(sizes.bigrams, bigram_width, bigram_vectors, rngs)
@@ -129,6 +134,8 @@ class Tagger(nnx.Module):
       output_projection=output_projection,
       dropout_rate=dropout_rate,
       vector_dropout=character_dropout,
+      dtype=dtype,
+      implementation=implementation,
       rngs=rngs,
     )
     read = word_width + (bigram_width or 0) + (character_width if characters else 0)

@@ -50,6 +50,7 @@ from posjax.keys import (
   keys_of,
 )
 from posjax.models.encoder_decoder import EncoderDecoder
+from posjax.models.layer_sets import check_without_transformer
 from posjax.models.sides import Side
 from posjax.scheme import PRNGKey, Scheme
 
@@ -116,6 +117,9 @@ def task(
   """
   widths = check_widths(widths)
   make = ARCHITECTURES[architecture]
+  if architecture == 'recurrent':
+    computing = model.get('dtype', 'float32'), model.get('implementation')
+    check_without_transformer('A recurrent model', *computing)
   check_section('model', model, model_keys(make))
   if model.get('shared') and not joint:
     raise ValueError(
