@@ -46,7 +46,9 @@ def imports(path):
       found |= {alias.name for alias in node.names}
     elif isinstance(node, ast.ImportFrom):
       module = '.' * node.level + (node.module or '')
-      members = {f'{module}.{alias.name}' for alias in node.names}
+      # The version is no module.
+      names = {alias.name for alias in node.names} - {'__version__'}
+      members = {f'{module}.{name}' for name in names}
       # `from posjax import scheme` imports posjax.scheme; posjax alone says nothing.
       found |= members if module == 'posjax' else {module} | members
   return found
@@ -102,6 +104,9 @@ ROOMS = {
   'posjax/layers/*.py': {*RECORD, 'posjax.math', 'posjax.attention'},
   'posjax/nnx.py': {*RECORD, 'posjax.layers'},
   'posjax/linen.py': {*RECORD, 'posjax.layers'},
+  'posjax/check/*.py': {
+    *(*RECORD, 'posjax.positions', 'posjax.expression', 'posjax.attention'),
+  },
   'posjax/interop/*.py': {
     *(*RECORD, 'posjax.math', 'posjax.chain', 'posjax.schemes'),
     'posjax.layers',  # the norms of a checkpoint's queries and keys
