@@ -77,8 +77,8 @@ class Report(NamedTuple):
     slower = [x for x in taken if self.faster(x)]
     if not slower:
       return (
-        f'Nothing needs to be set: what attention takes by default was the fastest, within the '
-        f'spread of the rounds, in all {len(taken)} comparisons.'
+        f'Nothing needs to be set: the default was the fastest, within the spread, in all '
+        f'{len(taken)} comparisons.'
       )
     calls = ', '.join(f'{x.scheme} at {x.length:,}' for x in slower)
     share, best = min((self._share(name, taken), name) for name in sound)
