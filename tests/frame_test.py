@@ -244,7 +244,7 @@ def test_a_name_of_a_scheme_is_found_in_code_and_not_in_prose(
 def test_users_of_the_library_read_no_private_name_of_it(path):
   """Names with a leading underscore: of attributes, but one's own, and of what is imported."""
   # `_exit` is a documented function of os, and the last of these is transformers'.
-  public = {'_replace', '_asdict', '_fields', '_exit', '_attn_implementation'}
+  public = {'_replace', '_asdict', '_fields', '_field_defaults', '_exit', '_attn_implementation'}
   nodes = list(ast.walk(tree(path)))
   owned = lambda node: isinstance(node.value, ast.Name) and node.value.id == 'self'
   attributes = [node for node in nodes if isinstance(node, ast.Attribute) and not owned(node)]

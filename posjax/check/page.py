@@ -133,7 +133,7 @@ def _closing(report: Report) -> str:
     lines = ['Problems:', *(f'- {line}' for line in report.problems), report.advice()]
   else:
     count = sum(x.status == 'correct' for x in report.results)
-    lines = [f'All {count} compared cases are right.', report.advice()]
+    lines = [f'Nothing is wrong; compared cases: {count}.', report.advice()]
   lines.append(f'{report.seconds:.0f} seconds.')
   return '\n'.join(filter(None, lines))
 
