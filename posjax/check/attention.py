@@ -53,7 +53,7 @@ def compare(case: Case, implementation: str) -> dict[str, Any]:
     found = _answer(case.kind, implementation)(*_as(given, case.dtype))
     with jax.default_device(host):
       expected = _answer(case.kind, 'dense')(*_as(given, 'float32'))
-  error, name = max(_errors(found, expected))
+  error, name = max(errors(found, expected))
   return {'error': error, 'of': name}
 
 
@@ -119,6 +119,32 @@ def gradients(
   return answer
 
 
+def errors(found: dict[str, Any], expected: dict[str, Any]) -> list[tuple[float, str]]:
+  """The largest error of each array, relative to its largest number.
+
+  An array that is small beside its like, where terms cancel, is held to a tenth of the largest:
+  the output and the gradients of heads among each other, and those of parameters, which are sums
+  over all pairs. A NaN is an infinite error.
+
+  Args:
+    found: as from a function of `gradients`.
+    expected: the same, of the reference.
+
+  Returns:
+    (error, name) of each array, in no order.
+  """
+  sizes = {name: [abs(x).max() for x in _leaves(tree)] for name, tree in expected.items()}
+  of_heads = max(max(sizes[name]) for name in sizes if name != 'the parameters') / 10
+  of_params = max(sizes['the parameters'], default=0) / 10
+  each_error = []
+  for name, tree in found.items():
+    least = of_params if name == 'the parameters' else of_heads
+    for one, other, size in zip(_leaves(tree), _leaves(expected[name]), sizes[name], strict=True):
+      error = float(abs(one - other).max() / max(size, least))
+      each_error.append((error if np.isfinite(error) else np.inf, name))
+  return each_error
+
+
 @functools.lru_cache(maxsize=2)  # both dtypes of a case share the reference's program
 def _answer(kind: Kind, implementation: str) -> Any:
   options = _options(kind) | {'implementation': implementation}
@@ -154,25 +180,6 @@ def _host() -> jax.Device:
     return jax.devices('cpu')[0]
   except RuntimeError:
     return jax.devices()[0]
-
-
-def _errors(found: dict[str, Any], expected: dict[str, Any]) -> list[tuple[float, str]]:
-  """The largest error of each array, relative to its largest number.
-
-  An array that is small beside its like, where terms cancel, is held to a tenth of the largest:
-  the output and the gradients of heads among each other, and those of parameters, which are sums
-  over all pairs. A NaN is an infinite error.
-  """
-  sizes = {name: [abs(x).max() for x in _leaves(tree)] for name, tree in expected.items()}
-  of_heads = max(max(sizes[name]) for name in sizes if name != 'the parameters') / 10
-  of_params = max(sizes['the parameters'], default=0) / 10
-  errors = []
-  for name, tree in found.items():
-    least = of_params if name == 'the parameters' else of_heads
-    for one, other, size in zip(_leaves(tree), _leaves(expected[name]), sizes[name], strict=True):
-      error = float(abs(one - other).max() / max(size, least))
-      errors.append((error if np.isfinite(error) else np.inf, name))
-  return errors
 
 
 def _leaves(tree: Any) -> list[np.ndarray]:

@@ -56,19 +56,29 @@ class Case(NamedTuple):
 
   @property
   def bound(self) -> float:
-    """The most by which a result may differ from the reference, relative to its size.
+    """The most by which a result may differ from the reference, relative to its size."""
+    return rounding(self.dtype, self.width, TOKENS)
 
-    A sum of n products in float32 errs by at most n 2^-24 of the sum of their sizes. A gradient is
-    a chain of four sums: two over the width (the logits, and the weights' cotangents) and two over
-    the tokens (the softmax, and the result). Rounding errors have either sign, and so have the
-    terms: what the former lose to their bound, about the root of n, the sum loses to the sizes.
 
-    In bfloat16 a rounded number errs by at most 2^-9 of itself, and up to six arrays are rounded
-    between the arguments and a gradient: heads after place 2, weights, output, the cotangents of
-    output and logits, and the result.
-    """
-    summed = 2 * (self.width + TOKENS) * 2.0**-24
-    return summed if self.dtype == 'float32' else summed + 6 * 2.0**-9
+def rounding(dtype: str, width: int, tokens: int) -> float:
+  """The most by which attention and its gradients may be rounded, relative to their size.
+
+  A sum of n products in float32 errs by at most n 2^-24 of the sum of their sizes. A gradient is a
+  chain of four sums: two over the width (the logits, and the weights' cotangents) and two over the
+  tokens (the softmax, and the result). Rounding errors have either sign, and so have the terms:
+  what the former lose to their bound, about the root of n, the sum loses to the sizes.
+
+  In bfloat16 a rounded number errs by at most 2^-9 of itself, and up to six arrays are rounded
+  between the arguments and a gradient: heads after their places, weights, output, the cotangents of
+  output and logits, and the result.
+
+  Args:
+    dtype: of the heads, 'float32' or 'bfloat16'.
+    width: of a head.
+    tokens: that a query sees at most.
+  """
+  summed = 2 * (width + tokens) * 2.0**-24
+  return summed if dtype == 'float32' else summed + 6 * 2.0**-9
 
 
 def cases(only: str = '') -> list[Case]:
