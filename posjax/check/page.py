@@ -1,5 +1,6 @@
 """A report as one page of text."""
 
+import collections
 from collections.abc import Iterable, Sequence
 
 from posjax.check import cases
@@ -72,7 +73,7 @@ def _notes(report: Report) -> str:
       which = ', '.join(dict.fromkeys(titles))
       notes.append(f'tiles: {name} leaves {which} to blockwise, at times or always: {why}.')
   if missing := by_status('left out'):
-    notes.append(f'left out for lack of time: {"; ".join(_left_out(missing))}.')
+    notes.append(f'left out for lack of time: {", ".join(_left_out(missing))}.')
   return ''.join(f'\n{note}' for note in ['', *notes]) if notes else ''
 
 
@@ -82,11 +83,8 @@ def _listed(words: Iterable[str]) -> str:
 
 
 def _left_out(missing: Iterable[Result]) -> list[str]:
-  counts: dict[tuple[str, int], int] = {}
-  for x in missing:
-    key = x.implementation, x.case.width
-    counts[key] = counts.get(key, 0) + 1
-  return [f'{count} of {name} at width {width}' for (name, width), count in counts.items()]
+  counts = collections.Counter(x.implementation for x in missing)
+  return [f'{count} cases of {name}' for name, count in counts.items()]
 
 
 def _speeds(report: Report) -> str:

@@ -35,6 +35,10 @@ class Budget:
     """Seconds that are left, 0 at least."""
     return max(0.0, self._end - time.monotonic())
 
+  def cancel(self) -> None:
+    """Leaves nothing."""
+    self._end = 0.0
+
 
 class Worker:
   """Answers for one implementation, of a process that is started whenever there is none."""
@@ -59,6 +63,8 @@ class Worker:
     """
     try:
       if self._process is None:
+        if not budget.left():
+          raise OutOfTime
         self._process = _Process([*self._command, self.implementation])
         self._process.answer(budget, START)
       self._process.tell({'question': question, **arguments})
@@ -66,6 +72,11 @@ class Worker:
     except (Ended, OutOfTime):
       self.close()
       raise
+
+  def interrupt(self) -> None:
+    """Kills the process, so that a thread that waits for its answer gets none."""
+    if (process := self._process) is not None:
+      process.kill()
 
   def close(self) -> None:
     """Ends the process, if there is one."""
@@ -113,6 +124,9 @@ class _Process:
     if 'failed' in answer:
       raise Ended(f'failed: {answer["failed"]}')
     return answer
+
+  def kill(self) -> None:
+    self._popen.kill()
 
   def end(self) -> None:
     self._popen.kill()

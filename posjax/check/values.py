@@ -1,5 +1,8 @@
 """The first part: values and gradients of every case, by every implementation."""
 
+import itertools
+import queue
+import threading
 from collections.abc import Callable, Sequence
 from typing import Literal, NamedTuple
 
@@ -38,32 +41,77 @@ def compare(
   one_at_a_time: bool,
   say: Callable[[str], None],
 ) -> list[Result]:
-  """The results of all cases, width by width.
+  """The results of all cases, in their order for each implementation.
+
+  The processes compile at the same time, unless the device serves one only. An implementation may
+  have several workers, which share its cases.
 
   Args:
-    workers: one for each implementation.
-    cases: in order of their widths.
-    budget: of all. No implementation takes more than its share of what is left.
-    one_at_a_time: whether the device serves one process only.
+    workers: at least one for each implementation.
+    cases: the most important first.
+    budget: of all.
+    one_at_a_time: whether the device serves one process only: each then has its share of the time.
     say: is told what comes next.
   """
-  found = []
-  for width in sorted({case.width for case in cases}):
+  names = dict.fromkeys(worker.implementation for worker in workers)
+  todo: dict[str, queue.SimpleQueue[Case]] = {name: queue.SimpleQueue() for name in names}
+  for name in names:
+    for case in cases:
+      todo[name].put(case)
+  found: list[Result] = []
+  run = lambda worker, budget: _run(worker, todo[worker.implementation], budget, found, say)
+  if one_at_a_time:
     for i, worker in enumerate(workers):
-      share = Budget(budget.left() / (len(workers) - i))
-      longest = 0.0
-      for case in (case for case in cases if case.width == width):
-        before = share.left()
-        if before <= longest:
-          found.append(Result(worker.implementation, case, 'left out', 'for lack of time'))
-          continue
-        say(f'{worker.implementation}: {case.title}')
-        found.append(_result(worker, case, share))
-        if found[-1].status != 'ended':
-          longest = max(longest, before - share.left())
-      if one_at_a_time:
-        worker.close()
-  return found
+      run(worker, Budget(budget.left() / (len(workers) - i)))
+      worker.close()
+  else:
+    _together(run, workers, budget)
+  order = {(name, case): i for i, (name, case) in enumerate(itertools.product(names, cases))}
+  return sorted(found, key=lambda x: order[x.implementation, x.case])
+
+
+def _together(
+  run: Callable[[Worker, Budget], None], workers: Sequence[Worker], budget: Budget
+) -> None:
+  """Runs all workers in threads; if this one is interrupted, they end first."""
+  threads = [threading.Thread(target=run, args=(worker, budget)) for worker in workers]
+  for thread in threads:
+    thread.start()
+  try:
+    for thread in threads:
+      thread.join()
+  except BaseException:
+    budget.cancel()
+    for worker in workers:
+      worker.interrupt()
+    for thread in threads:
+      thread.join()
+    raise
+
+
+def _run(
+  worker: Worker,
+  todo: 'queue.SimpleQueue[Case]',
+  budget: Budget,
+  found: list[Result],
+  say: Callable[[str], None],
+) -> None:
+  """Takes cases until there are none. What would take longer than any so far may not fit."""
+  longest = 0.0
+  while True:
+    try:
+      case = todo.get_nowait()
+    except queue.Empty:
+      return
+    before = budget.left()
+    if before <= longest:
+      found.append(Result(worker.implementation, case, 'left out', 'for lack of time'))
+      continue
+    say(f'{worker.implementation}: {case.title}')
+    result = _result(worker, case, budget)
+    found.append(result)
+    if result.status != 'ended':
+      longest = max(longest, before - budget.left())
 
 
 def _result(worker: Worker, case: Case, budget: Budget) -> Result:

@@ -19,7 +19,7 @@ FACTS = {
   'platform_version': 'cpu',
   'devices': ['cpu'],
   'capability': None,
-  'processors': 1,
+  'processors': 4,  # enough for two processes of each implementation
   'implementations': {'dense': '', 'blockwise': '', 'cudnn': 'there is no GPU'},
 }
 
