@@ -75,9 +75,9 @@ def _together(
 ) -> None:
   """Runs all workers in threads; if this one is interrupted, they end first."""
   threads = [threading.Thread(target=run, args=(worker, budget)) for worker in workers]
-  for thread in threads:
-    thread.start()
   try:
+    for thread in threads:
+      thread.start()
     for thread in threads:
       thread.join()
   except BaseException:
@@ -85,7 +85,8 @@ def _together(
     for worker in workers:
       worker.interrupt()
     for thread in threads:
-      thread.join()
+      if thread.ident is not None:  # it was started
+        thread.join()
     raise
 
 
