@@ -14,9 +14,9 @@ sound = IMPLEMENTATIONS['blockwise']
 
 
 def faulty(scheme, rules, x):
-  if scheme.bias is not None and not x.params:
+  if 'slopes' in x.params:
     os.kill(os.getpid(), signal.SIGKILL)
-  return sound(scheme, rules, x) * (1.01 if x.params else 1)
+  return sound(scheme, rules, x) * (1.01 if 'table' in x.params else 1)
 
 
 if __name__ == '__main__':
