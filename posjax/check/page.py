@@ -65,13 +65,11 @@ def _notes(report: Report) -> str:
   if by_status('reference'):
     notes.append('reference: dense in float32 on a CPU is what the others are compared with.')
   for name in report.present:
-    reasons: dict[str, list[str]] = {}
+    reasons: dict[str, list[cases.Case]] = {}
     for x in by_status('tiles'):
       if x.implementation == name:
-        reasons.setdefault(x.detail, []).append(x.case.kind.title)
-    for why, titles in reasons.items():
-      which = ', '.join(dict.fromkeys(titles))
-      notes.append(f'tiles: {name} leaves {which} to blockwise, at times or always: {why}.')
+        reasons.setdefault(x.detail, []).append(x.case)
+    notes += [f'tiles: {name} leaves to blockwise {_of(each)}: {w}.' for w, each in reasons.items()]
   if missing := by_status('left out'):
     notes.append(f'left out for lack of time: {", ".join(_left_out(missing))}.')
   return ''.join(f'\n{note}' for note in ['', *notes]) if notes else ''
@@ -80,6 +78,14 @@ def _notes(report: Report) -> str:
 def _listed(words: Iterable[str]) -> str:
   *others, last = words
   return f'{", ".join(others)} and {last}' if others else last
+
+
+def _of(found: Sequence[cases.Case]) -> str:
+  """The kinds of some cases, and their dtype if they have one."""
+  titles = dict.fromkeys(case.kind.title for case in found)
+  which = 'all kinds' if len(titles) == len(cases.KINDS) else ', '.join(titles)
+  dtypes = {case.dtype for case in found}
+  return f'{which} in {dtypes.pop()}' if len(dtypes) == 1 else which
 
 
 def _left_out(missing: Iterable[Result]) -> list[str]:

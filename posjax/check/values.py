@@ -1,5 +1,6 @@
 """The first part: values and gradients of every case, by every implementation."""
 
+import concurrent.futures
 import itertools
 import queue
 import threading
@@ -74,20 +75,24 @@ def _together(
   run: Callable[[Worker, Budget], None], workers: Sequence[Worker], budget: Budget
 ) -> None:
   """Runs all workers in threads; if this one is interrupted, they end first."""
-  threads = [threading.Thread(target=run, args=(worker, budget)) for worker in workers]
-  try:
-    for thread in threads:
-      thread.start()
-    for thread in threads:
-      thread.join()
-  except BaseException:
-    budget.cancel()
-    for worker in workers:
-      worker.interrupt()
-    for thread in threads:
-      if thread.ident is not None:  # it was started
-        thread.join()
-    raise
+  begin = threading.Event()  # once all have been started
+
+  def wait_and_run(worker: Worker) -> None:
+    begin.wait()
+    run(worker, budget)
+
+  with concurrent.futures.ThreadPoolExecutor(len(workers)) as pool:
+    try:
+      futures = [pool.submit(wait_and_run, worker) for worker in workers]
+      begin.set()
+      for future in futures:
+        future.result()
+    except BaseException:
+      budget.cancel()  # no thread starts a process from here on
+      begin.set()
+      for worker in workers:
+        worker.interrupt()
+      raise
 
 
 def _run(

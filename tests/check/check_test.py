@@ -74,6 +74,15 @@ def test_a_kernel_that_is_wrong_crashes_or_hangs_is_a_line_and_the_rest_goes_on(
   assert re.search(r'grouped heads \(rope\) +0\.00 1/1 +0\.00 1/1', page)
 
 
+def test_a_case_that_falls_back_to_tiles_is_not_counted_as_right(capsys):
+  code, page = run(capsys, shaw='tiles')
+  assert code == 0
+  assert re.search(r'logits \(shaw\) +0\.00 6/6 +tiles', page)
+  assert 'tiles: blockwise leaves to blockwise logits: it cannot.' in page
+  assert 'compared cases: 102.' in page
+  assert re.search(r'^shaw +512 +1\.0 ms, 1 MiB +tiles +dense, the fastest$', page, re.MULTILINE)
+
+
 def test_json_has_every_number(capsys):
   code, printed = run(capsys, '--json', t5='wrong', rope='slow')
   found = json.loads(printed)

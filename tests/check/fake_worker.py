@@ -3,7 +3,7 @@
 python tests/check/fake_worker.py FAULTS IMPLEMENTATION
 
 FAULTS, in JSON, says for a scheme what 'blockwise' does: 'wrong', 'killed', 'hangs', 'exits',
-'raises', or 'slow' in the second part.
+'raises', 'tiles', or 'slow' in the second part.
 """
 
 import json
@@ -32,6 +32,8 @@ def answer(question, fault, asked):
   if fault == 'exits':
     print('A library has the last word.', file=sys.stderr)
     os._exit(3)
+  if fault == 'tiles':
+    return {'tiles': 'it cannot', 'chosen': 'dense'}
   if fault == 'raises':
     return {'failed': 'ValueError: no'}
   if question == 'facts':
