@@ -54,7 +54,7 @@ class Worker:
     Args:
       budget: of which the answer takes its time, and the start of a process too.
       limit: seconds that the answer may take in any case.
-      question: one of `worker.QUESTIONS`.
+      question: a method of `worker.Answers`.
       **arguments: of the question.
 
     Raises:

@@ -2,7 +2,7 @@
 
 python -m posjax.check.worker IMPLEMENTATION
 
-It says `{"ready": true}` once it can be asked. A question names one of `QUESTIONS`, with its
+It says `{"ready": true}` once it can be asked. A question names a method of `Answers`, with its
 arguments. Whatever is raised is the answer `{"failed": ...}`, after which the process ends: an
 error in a kernel may leave the device unusable for what follows.
 """
@@ -100,9 +100,6 @@ class Answers:
       raise RuntimeError('There must be a program to run, but none was built.')
     function, args, repeats = self._program
     return {'seconds': sum(_timed(function, args) for _ in range(repeats)) / repeats}
-
-
-QUESTIONS = ('facts', 'compare', 'build', 'run')
 
 
 def main(implementation: str) -> None:

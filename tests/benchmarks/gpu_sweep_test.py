@@ -8,8 +8,8 @@ import threading
 
 import pytest
 
-from benchmarks import gpu_sweep
-from benchmarks.gpu_sweep import SMALL, Lines
+from benchmarks import gpu_measure, gpu_sweep
+from benchmarks.gpu_measure import SMALL, Lines
 from benchmarks.interleave import ROOT
 
 
@@ -31,8 +31,8 @@ def test_what_fails_is_a_line_and_what_comes_too_late_is_left_out(capsys):
 
 def test_a_line_that_does_not_end_is_cut_off(capsys, monkeypatch):
   cut = threading.Event()
-  monkeypatch.setattr(gpu_sweep, '_GRACE', 0.1)
-  monkeypatch.setattr(gpu_sweep.os, '_exit', lambda code: cut.set())
+  monkeypatch.setattr(gpu_measure, '_GRACE', 0.1)
+  monkeypatch.setattr(gpu_measure.os, '_exit', lambda code: cut.set())
   out = Lines(0.1)
   out.watch()
   out.attempt('item', 'hangs', lambda: {'cut': cut.wait(30)})
