@@ -60,13 +60,16 @@ def read(parser: argparse.ArgumentParser, peers: Peers, argv: list[str]) -> argp
 def baseline(given: argparse.Namespace, peers: Peers, scheme: str, make: Make) -> Process:
   """The process of the first baseline asked for that can be run.
 
+  One that lacks the scheme computes the first that it has.
+
   Raises:
     SystemExit: if none can.
   """
   why = []
   for name in given.baseline:
     peer = peers[name]
-    process = Process(Case(name, peer.file, make(scheme, peer.way)), given.cores)
+    its = scheme if peer.schemes is None or scheme in peer.schemes else peer.schemes[0]
+    process = Process(Case(name, peer.file, make(its, peer.way)), given.cores)
     if process.gone is None:
       return process
     process.close()

@@ -94,7 +94,9 @@ class Process:
   def __init__(self, case: Case, cores: int | None = None):
     self.case = case
     command = [sys.executable, '-m', 'benchmarks.worker', case.peer, type(case.spec).__name__]
-    command += [json.dumps(case.spec._asdict())] + ([] if cores is None else [str(cores)])
+    defaults = type(case.spec)._field_defaults  # another checkout may not know all fields
+    fields = {k: v for k, v in case.spec._asdict().items() if k not in defaults or v != defaults[k]}
+    command += [json.dumps(fields)] + ([] if cores is None else [str(cores)])
     self._process = subprocess.Popen(
       command,
       cwd=case.root,

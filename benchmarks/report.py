@@ -62,12 +62,12 @@ ATTENTION = 'scheme | computed by | CPU s | ratio | wall s | ratio | TFLOP/s | M
 
 def step_row(found: Found, baseline: Found) -> list[str]:
   """Tokens per second and ratios to the baseline: more is better."""
-  length = found.case.spec.length
+  tokens = found.case.spec.batch * found.case.spec.length
   (cpu, wall), (base_cpu, base_wall) = found.seconds, baseline.seconds
   return [
     *(found.case.spec.scheme, found.case.label, f'{found.parameters:,}'),
-    *(_spread([length / s for s in found.cpu], length / cpu), f'{base_cpu / cpu:.2f}'),
-    *(_spread([length / s for s in found.wall], length / wall), f'{base_wall / wall:.2f}'),
+    *(_spread([tokens / s for s in found.cpu], tokens / cpu), f'{base_cpu / cpu:.2f}'),
+    *(_spread([tokens / s for s in found.wall], tokens / wall), f'{base_wall / wall:.2f}'),
     *memory_columns(found),
   ]
 

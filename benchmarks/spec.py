@@ -50,21 +50,36 @@ class Attention(NamedTuple):
 
 
 class Step(NamedTuple):
-  """One training step of a causal decoder, AdamW and all, in float32."""
+  """One training step of a causal decoder, AdamW and all.
+
+  Attributes:
+    scheme: a line of `posjax.get`.
+    way: which of a peer's ways; '' where it has one.
+    length: tokens of a row.
+    layers: L.
+    heads: H.
+    width: M, of the model.
+    ff_width: F.
+    vocab: token types.
+    batch: rows.
+    dtype: in which the model computes; what is trained is float32.
+  """
 
   scheme: str
   way: str
   length: int
   layers: int = 6
   heads: int = 8
-  width: int = 256  # of the model
+  width: int = 256
   ff_width: int = 1024
   vocab: int = 256
+  batch: int = 1
+  dtype: str = 'float32'
 
   @property
   def plane(self) -> int:
-    """Bytes of one float32 array [H, T, S]."""
-    return 4 * self.heads * self.length**2
+    """Bytes of one float32 array [B, H, T, S]."""
+    return 4 * self.batch * self.heads * self.length**2
 
 
 class Pairs(NamedTuple):
@@ -136,8 +151,9 @@ def heads(spec: Attention) -> list[np.ndarray]:
 
 
 def tokens(spec: Step) -> np.ndarray:
-  """[1, T + 1] token numbers: inputs, and targets one later."""
-  return np.random.default_rng(0).integers(0, spec.vocab, (1, spec.length + 1), np.int32)
+  """[B, T + 1] token numbers: inputs, and targets one later."""
+  shape = spec.batch, spec.length + 1
+  return np.random.default_rng(0).integers(0, spec.vocab, shape, np.int32)
 
 
 def buckets(length: int) -> np.ndarray:

@@ -46,7 +46,9 @@ def imports(path):
       found |= {alias.name for alias in node.names}
     elif isinstance(node, ast.ImportFrom):
       module = '.' * node.level + (node.module or '')
-      members = {f'{module}.{alias.name}' for alias in node.names}
+      # The version is no module.
+      names = {alias.name for alias in node.names} - {'__version__'}
+      members = {f'{module}.{name}' for name in names}
       # `from posjax import scheme` imports posjax.scheme; posjax alone says nothing.
       found |= members if module == 'posjax' else {module} | members
   return found
@@ -102,6 +104,9 @@ ROOMS = {
   'posjax/layers/*.py': {*RECORD, 'posjax.math', 'posjax.attention'},
   'posjax/nnx.py': {*RECORD, 'posjax.layers'},
   'posjax/linen.py': {*RECORD, 'posjax.layers'},
+  'posjax/check/*.py': {
+    *(*RECORD, 'posjax.positions', 'posjax.expression', 'posjax.attention'),
+  },
   'posjax/interop/*.py': {
     *(*RECORD, 'posjax.math', 'posjax.chain', 'posjax.schemes'),
     'posjax.layers',  # the norms of a checkpoint's queries and keys
@@ -239,7 +244,7 @@ def test_a_name_of_a_scheme_is_found_in_code_and_not_in_prose(
 def test_users_of_the_library_read_no_private_name_of_it(path):
   """Names with a leading underscore: of attributes, but one's own, and of what is imported."""
   # `_exit` is a documented function of os, and the last of these is transformers'.
-  public = {'_replace', '_asdict', '_fields', '_exit', '_attn_implementation'}
+  public = {'_replace', '_asdict', '_fields', '_field_defaults', '_exit', '_attn_implementation'}
   nodes = list(ast.walk(tree(path)))
   owned = lambda node: isinstance(node.value, ast.Name) and node.value.id == 'self'
   attributes = [node for node in nodes if isinstance(node, ast.Attribute) and not owned(node)]

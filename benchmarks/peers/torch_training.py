@@ -5,11 +5,17 @@ from collections.abc import Callable
 import torch
 
 from benchmarks.peers.torch_eager import device, device_peak, wait
-from benchmarks.spec import LEARNING_RATE, Built, Step, tokens
+from benchmarks.spec import LEARNING_RATE, Absent, Built, Step, tokens
 
 
 def inputs(spec: Step) -> torch.Tensor:
-  """[1, T + 1] token numbers."""
+  """[B, T + 1] token numbers.
+
+  Raises:
+    Absent: for another dtype than float32.
+  """
+  if spec.dtype != 'float32':
+    raise Absent('the decoders in torch compute in float32 here')
   return torch.from_numpy(tokens(spec)).long().to(device())
 
 

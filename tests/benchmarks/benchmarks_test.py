@@ -19,7 +19,7 @@ from benchmarks.peers import (
   posjax_pairs,
   posjax_parsing,
 )
-from benchmarks.spec import Attention, Pairs, Parse, Step, Unable
+from benchmarks.spec import Absent, Attention, Pairs, Parse, Step, Unable
 from posjax.math.heads import product
 from tests.support.loops import error
 
@@ -243,6 +243,32 @@ def our_count(scheme):
   """How many numbers our model trains."""
   model = nnx.eval_shape(lambda: posjax_decoder.model(SMALL._replace(scheme=scheme), nnx.Rngs(0)))
   return sum(math.prod(leaf.shape) for leaf in jax.tree.leaves(nnx.state(model, nnx.Param)))
+
+
+def test_the_step_on_jax_nn_is_ours_without_positions():
+  losses = []
+  for way in ('', 'jax.nn xla'):
+    one = SMALL._replace(scheme='none', way=way, batch=3, layers=1)
+    built = posjax_decoder.build(one, posjax_decoder.inputs(one))
+    losses.append([float(built.run()) for _ in range(3)])
+  np.testing.assert_allclose(losses[1], losses[0], rtol=1e-5)
+
+
+def test_a_step_in_bfloat16_computes_in_it_and_trains_float32():
+  one = SMALL._replace(dtype='bfloat16', layers=1)
+  batch = posjax_decoder.inputs(one)
+  wide = posjax_decoder.build(one._replace(dtype='float32'), batch)
+  narrow = posjax_decoder.build(one, batch)
+  first = [float(built.run()) for built in (wide, narrow)]
+  assert 0 < abs(first[1] - first[0]) < 2**-7 * first[0]
+  assert narrow.parameters == wide.parameters
+
+
+def test_jax_nn_computes_no_scheme_and_cudnn_no_float32():
+  for scheme, way, refused in (('rope', 'jax.nn xla', Unable), ('none', 'jax.nn cudnn', Absent)):
+    one = SMALL._replace(scheme=scheme, way=way)
+    with pytest.raises(refused):
+      posjax_decoder.build(one, posjax_decoder.inputs(one))
 
 
 @pytest.mark.parametrize(
