@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
+from posjax.attention.devices import Device
 from posjax.attention.inputs import Rules, Tokens
 from posjax.attention.pallas import gpu
 from posjax.attention.pallas.formulas import Problem
@@ -39,7 +40,7 @@ class Rehearsed:
   forward, backward, refusal = map(staticmethod, (gpu.forward, gpu.backward, gpu.refusal))
 
   @staticmethod
-  def plan(rules: Rules, x: Problem, interpret: bool = True) -> gpu.Plan:
+  def plan(rules: Rules, x: Problem, device: Device, interpret: bool = True) -> gpu.Plan:
     """Blocks of 16 tokens."""
     return gpu.Plan(rules, *[Blocks(16, 16, 4, 2)] * 4, interpret=True)
 

@@ -9,8 +9,9 @@ The items, in their order:
   lines    attention with its gradients, by scheme, with cuDNN's time as the unit
   kernels  every fused kernel by itself, with several sizes of blocks; then the best of each
   alibi    ALiBi by cuDNN, as a part of wider heads, and its error
-  mosaic   kernels for Pallas' other backend, where posjax.attention.pallas.mosaic exists
-  tiles    attention in tiles of several sizes, with and without CUDA graphs of loops
+  mosaic   kernels for Pallas' other backend, with jax 0.11.2
+  tiles    attention in tiles of several sizes: in unrolled rows, and in a loop, with and without
+           CUDA graphs
   dense    all logits at once, at growing lengths
   step     a training step of a decoder of 12 layers, beside the same model on cuDNN
 
@@ -26,7 +27,6 @@ interpreted and XLA stands in for cuDNN.
 import argparse
 import contextlib
 import functools
-import importlib.util
 import json
 import os
 import subprocess
@@ -57,8 +57,10 @@ from benchmarks.interleave import ROOT
 from benchmarks.memory import MEBIBYTE
 from benchmarks.peers import posjax_decoder
 from benchmarks.spec import slopes
-from posjax.attention.blockwise import engine
+from posjax.attention.blockwise import engine, groups, unrolled
+from posjax.attention.devices import here
 from posjax.attention.pallas import fused, gpu
+from posjax.attention.pallas import mosaic as mosaic_kernels
 from posjax.attention.pallas.gpu_kernels import Blocks
 
 GRAPHS = (
@@ -90,13 +92,12 @@ def kernels(sizes: Sizes, out: Lines) -> None:
 
 def mosaic(sizes: Sizes, out: Lines) -> None:
   """Every Mosaic kernel by itself, with the blocks that its module plans."""
-  name = 'posjax.attention.pallas.mosaic'
-  if importlib.util.find_spec(name) is None:
-    say(item='mosaic', what=name, left_out='not there')
+  if jax.__version_info__ < (0, 11, 2):
+    say(item='mosaic', what='all kernels', left_out='they need jax 0.11.2')
     return
   for width in sizes.widths:
     for table in (False, True):
-      _each_kernel(sizes, out, 'mosaic', importlib.import_module(name), width, table, {})
+      _each_kernel(sizes, out, 'mosaic', mosaic_kernels, width, table, {})
 
 
 def _each_kernel(sizes, out: Lines, item: str, found, width: int, table: bool, blocks) -> None:
@@ -106,7 +107,7 @@ def _each_kernel(sizes, out: Lines, item: str, found, width: int, table: bool, b
   @functools.cache
   def prepared():
     x, d_out = gpu_kernels.problem(sizes.length, sizes.heads, width, table)
-    plan = found.plan(gpu_kernels.rules_of(width), x, sizes.rehearse)
+    plan = found.plan(gpu_kernels.rules_of(width), x, here(), sizes.rehearse)
     probe = d_out.at[:, : -sizes.last].set(0)
     needed = [gpu_kernels.given(found, plan, x, one) for one in (d_out, probe)]
     return x, plan, needed, gpu_kernels.dense(x, d_out, sizes.last)
@@ -167,10 +168,14 @@ def alibi(sizes: Sizes, out: Lines) -> None:
 
 
 def tiles(sizes: Sizes, out: Lines) -> None:
-  """Attention in tiles of each size, in a process of its own for the compiler's flags."""
+  """Attention in tiles of each size, in a process of its own for the compiler's flags.
 
-  def process(size, flags):
+  Rows of so many queries are unrolled, or tiles of so many queries and keys are in a loop.
+  """
+
+  def process(size, rows, flags):
     command = [sys.executable, '-m', 'benchmarks.gpu_sweep', f'--tile={size}']
+    command += ['--unrolled'] * rows
     flags = f'{os.environ.get("XLA_FLAGS", "")} {flags}'.strip()
     done = subprocess.run(
       command + ['--rehearse'] * sizes.rehearse,
@@ -187,14 +192,21 @@ def tiles(sizes: Sizes, out: Lines) -> None:
     return json.loads(done.stdout.splitlines()[-1])
 
   for size in sizes.tiles:
+    out.attempt('tiles', f'rows of {size}', functools.partial(process, size, True, ''))
     for flags in ('', GRAPHS):
       what = f'{size} x {size}{", CUDA graphs of loops" if flags else ""}'
-      out.attempt('tiles', what, functools.partial(process, size, flags))
+      out.attempt('tiles', what, functools.partial(process, size, False, flags))
 
 
-def tile(sizes: Sizes, size: int) -> Result:
+def tile(sizes: Sizes, size: int, rows: bool) -> Result:
   """What the process of `tiles` measures."""
-  with mock.patch.object(engine, 'tile_size', return_value=(size, size)):
+  replaced = functools.partial(mock.patch.object, return_value=size if rows else None)
+  with (
+    replaced(unrolled, 'height'),
+    mock.patch.object(engine, 'tile_size', return_value=(size, size)),
+    mock.patch.object(engine, 'launches', return_value=True),
+    mock.patch.object(groups, 'most_pairs', return_value=None),
+  ):
     return ours(sizes, 'none', 'blockwise')
 
 
@@ -233,14 +245,17 @@ def main(argv: list[str]) -> int:
   add('--deadline', type=float, default=540.0, help='seconds')
   add('--rehearse', action='store_true', help='everything at a small size, on any device')
   add('--tile', type=int, default=None, help=argparse.SUPPRESS)
+  add('--unrolled', action='store_true', help=argparse.SUPPRESS)
   given = parser.parse_args(argv)
   if unknown := sorted({*given.items} - {*ITEMS}):
     parser.error(f'the items must be of {list(ITEMS)}, but got {unknown}.')
   os.environ.setdefault('XLA_PYTHON_CLIENT_PREALLOCATE', 'false')  # for the processes of `tiles`
+  if given.rehearse:  # JAX interprets the Mosaic kernels in more threads than there may be cores
+    os.environ.setdefault('NPROC', '16')
   sizes = SMALL if given.rehearse else Sizes()
   with _kernels(sizes):
     if given.tile is not None:
-      say(**tile(sizes, given.tile))
+      say(**tile(sizes, given.tile, given.unrolled))
       return 0
     out = Lines(given.deadline)
     watch = out.watch()

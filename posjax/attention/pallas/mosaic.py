@@ -49,7 +49,16 @@ def refusal(q: Any, k: Any, v: Any, device: Device) -> str:
 
 
 def plan(rules: Rules, x: Problem, device: Device, interpret: Any = None) -> Plan:
-  """Blocks that fit the registers and the shared memory of a Hopper."""
+  """Blocks that fit the registers and the shared memory of a Hopper.
+
+  Args:
+    rules: the plain arguments of `attend`.
+    x: the problem.
+    device: Hopper.
+    interpret: True, or parameters of JAX's interpreter.
+  """
+  if interpret is True:
+    interpret = plgpu.InterpretGPUParams()  # pyrefly: ignore[missing-attribute]
   columns = PAIR if x.table is None else ROWS  # a tile of the table is square
   return Plan(
     kernels.Plan(rules, columns, 2, interpret or None),
