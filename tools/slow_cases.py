@@ -12,7 +12,7 @@ import xml.etree.ElementTree as ElementTree
 from collections import defaultdict
 from pathlib import Path
 
-LIMIT = 0.4
+LIMIT = 0.25
 TARGET = Path(__file__).resolve().parent.parent / 'tests' / 'slow_cases.txt'
 HEADER = """\
 # Cases that run with `pytest -m slow` only: another case of the same test runs by default.

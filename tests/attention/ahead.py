@@ -1,7 +1,9 @@
 """Compiles the fused kernels for a chip that is not here, and prints what each of them uses.
 
 No device is needed, but the wheels of its compiler: libtpu; or jax-cuda12-plugin, jax-cuda12-pjrt
-and nvidia-cuda-nvcc-cu12. `pallas_ahead_test` runs it, in a process with `environment`.
+and nvidia-cuda-nvcc-cu12. `pallas_ahead_test` runs it, in a process with `environment`. Targets are
+'tpu' (v5e), and the GPUs 'hopper' (H100), 'ampere' (A100) and 'ada'; 'mosaic' is Hopper with the
+kernels of Mosaic GPU.
 """
 
 import contextlib
@@ -15,6 +17,22 @@ import subprocess
 import sys
 
 FACTS = pathlib.Path(__file__).with_name('h100.txtpb')  # of an H100, as XLA's compiler reads them
+# Other GPUs: their compute capability and shared memory alone.
+OTHERS = {
+  'ampere': ('major: 8 minor: 0', 'shared_memory_per_block_optin: 166912'),
+  'ada': ('major: 8 minor: 9', 'shared_memory_per_block_optin: 101376'),
+}
+
+
+def facts(target: str) -> str:
+  text = FACTS.read_text()
+  for old, new in zip(
+    (r'major: \d minor: \d', r'shared_memory_per_block_optin: \d+'),
+    OTHERS.get(target, ()),
+    strict=False,
+  ):
+    text = re.sub(old, new, text, count=1)
+  return text
 
 
 def wheel(name: str) -> pathlib.Path | None:
@@ -29,8 +47,8 @@ def wheel(name: str) -> pathlib.Path | None:
 
 def missing(target: str) -> list[str]:
   """The packages that are not installed."""
-  needs = {'tpu': ['libtpu'], 'cuda': ['jax_plugins.xla_cuda12', 'nvidia.cuda_nvcc']}
-  return [name for name in needs[target] if wheel(name) is None]
+  needs = ['libtpu'] if target == 'tpu' else ['jax_plugins.xla_cuda12', 'nvidia.cuda_nvcc']
+  return [name for name in needs if wheel(name) is None]
 
 
 def environment(target: str, dump: str) -> dict[str, str]:
@@ -45,18 +63,17 @@ def environment(target: str, dump: str) -> dict[str, str]:
     }
   nvcc = wheel('nvidia.cuda_nvcc')
   flags = f'--xla_gpu_cuda_data_dir={nvcc} --xla_dump_to={dump}'
-  return env | {'PATH': f'{nvcc}/bin:{env["PATH"]}', 'XLA_FLAGS': flags}
+  path = f'{nvcc}/bin:{env["PATH"]}'
+  return env | {'PATH': path, 'XLA_FLAGS': flags, 'MOSAIC_GPU_DUMP_TO': f'{dump}/mosaic'}
 
 
 def device(target: str):
   from jax.experimental import topologies
 
   if target == 'tpu':
-    options = {'topology_name': 'v5e:2x2'}
-  else:
-    facts = {'topology': '1x1x1', 'target_config': FACTS.read_text()}
-    options = {'topology_name': '', **facts}
-  return topologies.get_topology_desc(platform=target, **options).devices[0]
+    return topologies.get_topology_desc(platform='tpu', topology_name='v5e:2x2').devices[0]
+  options = {'topology_name': '', 'topology': '1x1x1', 'target_config': facts(target)}
+  return topologies.get_topology_desc(platform='cuda', **options).devices[0]
 
 
 class Compiler:
@@ -77,12 +94,22 @@ class Compiler:
     import jax
 
     shutil.rmtree(self.dump, ignore_errors=True)
+    os.makedirs(f'{self.dump}/mosaic')
+    platform = 'tpu' if self.target == 'tpu' else 'cuda'
     with self._described():
       traced = jax.jit(function).trace(*jax.tree.map(self.like, args))
-      compiled = traced.lower(lowering_platforms=(self.target,)).compile()
+      compiled = traced.lower(lowering_platforms=(platform,)).compile()
     temporary = f'{compiled.memory_analysis().temp_size_in_bytes / 2**20:.1f} MiB'
-    kernels = self._tpu(compiled) if self.target == 'tpu' else self._cuda()
-    return kernels | {'temporary memory': temporary}
+    used = {'tpu': lambda: self._tpu(compiled), 'mosaic': self._mosaic}
+    return used.get(self.target, self._cuda)() | {'temporary memory': temporary}
+
+  def kernels(self):
+    """The kernels for this target."""
+    from posjax.attention.devices import KNOWN
+    from posjax.attention.pallas import fused
+
+    device = KNOWN['hopper' if self.target == 'mosaic' else self.target]
+    return fused.target_of(device, mosaic=self.target == 'mosaic')
 
   def _described(self):
     """Pallas' Triton backend asks for the GPU when it lowers, since jax 0.11."""
@@ -101,6 +128,14 @@ class Compiler:
       used = re.search(r'"used_scoped_memory_configs":\[\{[^]]*"size":"(\d+)"', line)
       if name and used:
         found[name[1]] = f'{int(used[1]) / 2**20:.1f} MiB of VMEM'
+    return found
+
+  def _mosaic(self) -> dict[str, str]:
+    """From what Mosaic dumps; its kernels have numbers for names."""
+    found = {}
+    for path in sorted(pathlib.Path(self.dump, 'mosaic').glob('*.ptxas')):
+      shared = re.search(r'scratch_bytes=(\d+)', path.with_suffix('.resources.txt').read_text())[1]
+      found[path.stem] = f'{int(shared) / 1024:.0f} KiB of shared memory, {_used(path.read_text())}'
     return found
 
   def _cuda(self) -> dict[str, str]:
@@ -122,10 +157,15 @@ class Compiler:
 def _assembled(assembly: str) -> str:
   command = ['ptxas', '-v', '-arch=sm_90a', '-', '-o', os.devnull]
   done = subprocess.run(command, input=assembly, capture_output=True, text=True, check=True)
-  registers = re.search(r'Used (\d+) registers', done.stderr)[1]
-  spilled = re.search(r'(\d+) bytes spill stores', done.stderr)[1]
   products = ', '.join(f'{assembly.count(n)} {n}' for n in ('wgmma.mma', 'mma.sync'))
-  return f', {registers} registers, {spilled} bytes spilled, {products}'
+  return f', {_used(done.stderr)}, {products}'
+
+
+def _used(report: str) -> str:
+  """What the assembler says that a kernel uses."""
+  registers = re.search(r'Used (\d+) registers', report)[1]
+  spilled = re.search(r'(\d+) bytes spill stores', report)[1]
+  return f'{registers} registers, {spilled} bytes spilled'
 
 
 KERNELS = ('forward', 'd_q', 'd_keys', 'd_table')
@@ -156,14 +196,13 @@ def problem(
 def kernels(compiler: Compiler, plan_of=None, rules=(0.1, True, None, None, 0.0), **shape):
   """What the four kernels of a problem use."""
   from posjax.attention.inputs import Rules, read_window
-  from posjax.attention.pallas import gpu as pallas_gpu
-  from posjax.attention.pallas import tpu as pallas_tpu
 
-  module = pallas_tpu if compiler.target == 'tpu' else pallas_gpu
+  target = compiler.kernels()
+  module = target.kernels
   x, rows, d_out = problem(**shape)
   given = Rules(*rules)
   given = given._replace(window=read_window(given.window, given.causal))
-  plan = (plan_of or module.plan)(given, x)
+  plan = plan_of(given, x) if plan_of else module.plan(given, x, target.device)
 
   def both(x, rows, d_out):
     return module.forward(plan, x), module.backward(plan, x, rows, rows, d_out)
@@ -206,11 +245,9 @@ def scheme(compiler: Compiler, line: str, window=None):
 
   import posjax
   from posjax.attention.pallas import fused
-  from posjax.attention.pallas import gpu as pallas_gpu
-  from posjax.attention.pallas import tpu as pallas_tpu
 
-  module = pallas_tpu if compiler.target == 'tpu' else pallas_gpu
-  fused.target_of = lambda device, mosaic=False: fused.Target(module)
+  target = compiler.kernels()
+  fused.target_of = lambda device, mosaic=False: target
   one, dims = posjax.get(line), posjax.Dims(128, 4, 64, 2)
   params = jax.eval_shape(lambda: posjax.init(one, jax.random.key(0), dims))
   heads = lambda n: jax.ShapeDtypeStruct((1, 1024, n, 64), jnp.bfloat16)
@@ -227,8 +264,14 @@ def scheme(compiler: Compiler, line: str, window=None):
 
 def main(target: str, what: str, dump: str) -> None:
   compiler = Compiler(target, dump)
+  fits = {
+    'ampere': lambda case: max(case.get('width', 128), case.get('v_width', 0)) <= 256,
+    'mosaic': lambda case: case.get('dtype') != 'float32' and case.get('width', 128) <= 128,
+  }
+  fits['ada'] = fits['ampere']
+  cases = list(filter(fits.get(target), CASES))
   calls = {
-    'kernels': [(kernels, (), case) for case in CASES],
+    'kernels': [(kernels, (), case) for case in cases],
     'schemes': [(scheme, (line,), {}) for line in SCHEMES]
     + [(scheme, (line,), {'window': window}) for line, window in WINDOWS],
   }
