@@ -145,7 +145,8 @@ def errors(found: dict[str, Any], expected: dict[str, Any]) -> list[tuple[float,
   return each_error
 
 
-@functools.lru_cache(maxsize=2)  # both dtypes of a case share the reference's program
+# Both dtypes of a case share the reference's program.
+@functools.lru_cache(maxsize=2 * len(cases.KINDS))
 def _answer(kind: Kind, implementation: str) -> Any:
   options = _options(kind) | {'implementation': implementation}
   return jax.jit(gradients(get(kind.scheme), options))

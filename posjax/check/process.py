@@ -15,6 +15,9 @@ from typing import Any
 
 COMMAND = (sys.executable, '-m', 'posjax.check.worker')
 START = 60.0  # seconds in which a process is ready: JAX is imported, and an accelerator found
+# The longest wait at a stretch, in seconds: Ctrl-C is answered between waits if the system tells
+# another thread of it than the main one.
+PAUSE = 0.2
 
 
 class Ended(Exception):
@@ -111,13 +114,15 @@ class _Process:
 
   def answer(self, budget: Budget, limit: float) -> dict[str, Any]:
     """The next line; raises as `Worker.ask`."""
-    left = budget.left()
-    try:
-      line = self._lines.get(timeout=min(left, limit))
-    except queue.Empty:
-      if left < limit:
-        raise OutOfTime from None
-      raise Ended(f'no answer within {limit:.0f} s') from None
+    line, end = None, Budget(limit)
+    while line is None:
+      left = min(budget.left(), end.left())
+      with contextlib.suppress(queue.Empty):
+        line = self._lines.get(timeout=min(left, PAUSE))
+      if line is None and not budget.left():
+        raise OutOfTime
+      if line is None and not end.left():
+        raise Ended(f'no answer within {limit:.0f} s')
     if not line:
       raise Ended(f'crashed ({_how(self._popen.wait())}){self._last_words()}')
     answer = json.loads(line)

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import Literal, NamedTuple
 
 from posjax.check.cases import Case
-from posjax.check.process import Budget, Ended, OutOfTime, Worker
+from posjax.check.process import PAUSE, Budget, Ended, OutOfTime, Worker
 
 LIMIT = 60.0  # seconds of one case, with the compilation of the reference
 
@@ -85,6 +85,8 @@ def _together(
     try:
       futures = [pool.submit(wait_and_run, worker) for worker in workers]
       begin.set()
+      while concurrent.futures.wait(futures, PAUSE).not_done:
+        pass
       for future in futures:
         future.result()
     except BaseException:
