@@ -76,6 +76,14 @@ def device(target: str):
   return topologies.get_topology_desc(platform='cuda', **options).devices[0]
 
 
+def described(kind: str, axis: str, count: int):
+  """A mesh of GPUs that are described, and not there."""
+  from jax.sharding import AbstractDevice, AbstractMesh, AxisType
+
+  device = AbstractDevice(kind, 132, platform='gpu')
+  return AbstractMesh((count,), (axis,), axis_types=(AxisType.Auto,), abstract_device=device)
+
+
 class Compiler:
   """Compiles a function of arrays that need not exist."""
 
@@ -113,13 +121,11 @@ class Compiler:
 
   def _described(self):
     """Pallas' Triton backend asks for the GPU when it lowers, since jax 0.11."""
-    from jax.sharding import AbstractDevice, AbstractMesh, AxisType, use_abstract_mesh
+    from jax.sharding import use_abstract_mesh
 
     if self.target == 'tpu':
       return contextlib.nullcontext()
-    device = AbstractDevice(self.device.device_kind, 132, platform='gpu')
-    mesh = AbstractMesh((1,), ('one',), axis_types=(AxisType.Auto,), abstract_device=device)
-    return use_abstract_mesh(mesh)
+    return use_abstract_mesh(described(self.device.device_kind, 'one', 1))
 
   def _tpu(self, compiled) -> dict[str, str]:
     found = {}
@@ -262,7 +268,58 @@ def scheme(compiler: Compiler, line: str, window=None):
   return compiler(jax.value_and_grad(number), (heads(4), heads(2), heads(2), params), pos)
 
 
+def gathers(target: str) -> dict[str, int]:
+  """All-gathers of programs for four GPUs, to which the rows of a batch are given.
+
+  What attention chooses under a mesh, the kernels inside `shard_map`, and the kernels alone.
+  """
+  import jax
+  import jax.numpy as jnp
+  import numpy as np
+  from jax.experimental import topologies
+  from jax.sharding import Mesh, NamedSharding, PartitionSpec, use_abstract_mesh
+
+  import posjax
+  from posjax.attention import dispatch
+  from posjax.attention.devices import KNOWN
+  from posjax.attention.pallas import fused
+
+  fused.here = dispatch.here = lambda: KNOWN[target]
+  jax.default_backend = lambda: 'gpu'
+  options = {'topology_name': '', 'topology': '1x1x4', 'target_config': facts(target)}
+  devices = topologies.get_topology_desc(platform='cuda', **options).devices
+  rows = PartitionSpec('data')
+  abstract = described(devices[0].device_kind, 'data', len(devices))
+  sharding = NamedSharding(Mesh(np.array(devices), ('data',), axis_types=abstract.axis_types), rows)
+  x = jax.ShapeDtypeStruct((4, 2048, 4, 64), jnp.bfloat16, sharding=sharding)
+  scheme, pos = posjax.get('t5'), np.arange(2048)
+  params = posjax.init(scheme, jax.random.key(0), posjax.Dims(256, 4, 64))
+
+  def gradients(implementation):
+    def number(q, k, v):
+      out = posjax.attend(
+        q, k, v, scheme, params, q_pos=pos, k_pos=pos, causal=True, implementation=implementation
+      )  # fmt: skip
+      return out.astype(jnp.float32).sum()
+
+    return jax.grad(number, argnums=(0, 1, 2))
+
+  apart = jax.shard_map(
+    gradients('pallas'), mesh=abstract, in_specs=rows, out_specs=rows, check_vma=False
+  )
+  programs = {'chosen': gradients(None), 'in shard_map': apart, 'alone': gradients('pallas')}
+  found = {}
+  with use_abstract_mesh(abstract):
+    for name, program in programs.items():
+      lowered = jax.jit(program).trace(x, x, x).lower(lowering_platforms=('cuda',))
+      found[name] = len(re.findall(r'all-gather(-start)?\(', lowered.compile().as_text()))
+  return found
+
+
 def main(target: str, what: str, dump: str) -> None:
+  if what == 'mesh':
+    print(gathers(target))
+    return
   compiler = Compiler(target, dump)
   fits = {
     'ampere': lambda case: max(case.get('width', 128), case.get('v_width', 0)) <= 256,

@@ -3,6 +3,7 @@
 What they compute is in `pallas_fused_test`. `pytest -m slow -s` prints what each kernel uses.
 """
 
+import ast
 import re
 import subprocess
 import sys
@@ -37,3 +38,17 @@ def test_it_compiles_for(target, what, tmp_path):
     assert {(registers, spilled) for _, registers, spilled in used} == {('168', '0')}
   else:
     assert done.stdout.count('\n  d_table: ') >= 2, 'no kernel was found in what was compiled'
+
+
+@pytest.mark.slow
+def test_under_a_mesh_no_device_gathers_the_rows_of_others(tmp_path):
+  """Alone, the kernels would: XLA cannot cut them, so that they are not chosen there."""
+  if missing := ahead.missing('hopper'):
+    pytest.skip(f'the compiler needs {" and ".join(missing)}')
+  done = subprocess.run(
+    [sys.executable, '-m', 'tests.attention.ahead', 'hopper', 'mesh', str(tmp_path)],
+    env=ahead.environment('hopper', tmp_path), capture_output=True, text=True, check=True,
+  )  # fmt: skip
+  found = ast.literal_eval(done.stdout)
+  assert (found['chosen'], found['in shard_map']) == (0, 0)
+  assert found['alone'] > 0
