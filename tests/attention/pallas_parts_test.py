@@ -6,7 +6,7 @@ import pytest
 
 from posjax.attention import distances, places
 from posjax.attention.inputs import Rules, Tokens, read_window
-from posjax.attention.pallas import ranges, table
+from posjax.attention.pallas import formulas, ranges, table
 from tests.support.draws import DRAW
 
 QUERIES, KEYS = 4, 2  # of a block
@@ -127,3 +127,12 @@ def test_strips_that_overlap_by_half_are_summed():
   for m in range(5):
     expected[:, 3 * m : 3 * m + 6] += x[:, m]
   np.testing.assert_array_equal(table.from_strips(jnp.asarray(x)), expected)
+
+
+def test_a_kernel_says_what_it_costs():
+  """Two products of half of all pairs, an exponential for each, and what is read and written."""
+  rules = Rules(1.0, True, None, None, 0.0)
+  arrays = jnp.zeros((2, 8, 4, 16), jnp.bfloat16), jnp.zeros((2, 4, 8))
+  found = formulas.cost('forward', rules, 2 * 4 * 8 * 8, 16, arrays)
+  assert (found.flops, found.transcendentals) == (2 * 2 * 256 * 16, 256)
+  assert found.bytes_accessed == 2 * 8 * 4 * 16 * 2 + 2 * 4 * 8 * 4

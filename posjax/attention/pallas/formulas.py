@@ -6,8 +6,10 @@ The formulas are elementwise and broadcast, so a backend may lay a tile out as [
 
 from typing import Any, NamedTuple
 
+import jax
 import jax.numpy as jnp
 from jax import lax
+from jax.experimental import pallas as pl
 from jaxtyping import Array, Float, Inexact
 
 from posjax.attention.inputs import Rules, Tokens
@@ -106,6 +108,26 @@ def product(a: Array, b: Array, a_axis: int, b_axis: int) -> Array:
     precision=lax.Precision.DEFAULT if narrow else lax.Precision.HIGHEST,
     preferred_element_type=jnp.float32,
   )  # fmt: skip
+
+
+# Matrix products of one tile.
+_PRODUCTS = {'forward': 2, 'd_q': 3, 'd_keys': 4, 'd_table': 2}
+
+
+def cost(kernel: str, rules: Rules, pairs: int, width: int, arrays: Any) -> pl.CostEstimate:
+  """What a kernel costs, for XLA's scheduler, which does not look into kernels.
+
+  Args:
+    kernel: its name.
+    rules: where attention is causal, half of the pairs are computed.
+    pairs: of queries and keys, over all heads.
+    width: of a head.
+    arrays: all that it reads and writes.
+  """
+  seen = pairs // 2 if rules.causal else pairs
+  size = sum(x.size * x.dtype.itemsize for x in jax.tree.leaves(arrays))
+  flops = 2 * _PRODUCTS[kernel] * seen * width
+  return pl.CostEstimate(flops=flops, bytes_accessed=size, transcendentals=seen)
 
 
 def widened(x: Array, axis: int, multiple: int) -> Array:

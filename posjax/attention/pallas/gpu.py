@@ -23,7 +23,7 @@ from jax.experimental.pallas import triton as plgpu
 from posjax.attention.devices import KNOWN, Device
 from posjax.attention.inputs import Rules, Tokens
 from posjax.attention.pallas import gpu_kernels, table
-from posjax.attention.pallas.formulas import Problem, widened
+from posjax.attention.pallas.formulas import Problem, cost, widened
 from posjax.attention.pallas.gpu_kernels import Blocks, Inputs
 from posjax.attention.pallas.ranges import ranges, ranges_of_keys
 from posjax.attention.softmax import Sums
@@ -170,6 +170,13 @@ def _call(plan: Plan, kernel, blocks: Blocks, spans_of, grid, x: Inputs, made):
     grid=grid,
     out_shape=made,
     compiler_params=plgpu.CompilerParams(num_warps=blocks.warps, num_stages=blocks.stages),
+    cost_estimate=cost(
+      kernel.__name__,
+      plan.rules,
+      x.q.size // x.q.shape[-1] * x.k.shape[1],
+      x.q.shape[-1],
+      (x, made),
+    ),
     interpret=plan.interpret,
     name=kernel.__name__,
   )(x._replace(spans=spans))

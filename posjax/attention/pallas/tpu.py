@@ -23,7 +23,7 @@ from posjax.attention.devices import Device
 from posjax.attention.inputs import Rules, Tokens
 from posjax.attention.pallas import table, tpu_kernels
 from posjax.attention.pallas import tpu_grids as tpu_grids
-from posjax.attention.pallas.formulas import Problem, widened
+from posjax.attention.pallas.formulas import Problem, cost, widened
 from posjax.attention.pallas.ranges import ranges, ranges_of_keys
 from posjax.attention.pallas.tpu_kernels import ROWS, Inputs, Plan
 from posjax.attention.softmax import Sums
@@ -152,6 +152,13 @@ def _call(plan: Plan, kernel, walk_of, x: Inputs, made, scratch):
     out_shape=[like for _, like in made],
     compiler_params=pltpu.CompilerParams(
       dimension_semantics=outer + ('arbitrary',) * walk.inner
+    ),
+    cost_estimate=cost(
+      kernel.__name__,
+      plan.rules,
+      x.q.size // x.q.shape[-1] * x.k.shape[2],
+      x.q.shape[-1],
+      (x, [like for _, like in made]),
     ),
     interpret=plan.interpret,
     name=kernel.__name__,
