@@ -2,8 +2,8 @@
 
 No device is needed, but the wheels of its compiler: libtpu; or jax-cuda12-plugin, jax-cuda12-pjrt
 and nvidia-cuda-nvcc-cu12. `pallas_ahead_test` runs it, in a process with `environment`. Targets are
-'tpu' (v5e), and the GPUs 'hopper' (H100), 'ampere' (A100) and 'ada'; 'mosaic' is Hopper with the
-kernels of Mosaic GPU.
+'v5e', 'v5p' and 'v6e' of TPUs, and the GPUs 'hopper' (H100), 'ampere' (A100) and 'ada'; 'mosaic' is
+Hopper with the kernels of Mosaic GPU.
 """
 
 import contextlib
@@ -17,6 +17,12 @@ import subprocess
 import sys
 
 FACTS = pathlib.Path(__file__).with_name('h100.txtpb')  # of an H100, as XLA's compiler reads them
+# TPUs: the names of a topology, and of the accelerator.
+TPUS = {
+  'v5e': ('v5e:2x2', 'v5litepod-4'),
+  'v5p': ('v5p:2x2x1', 'v5p-8'),
+  'v6e': ('v6e:2x2', 'v6e-4'),
+}
 # Other GPUs: their compute capability and shared memory alone.
 OTHERS = {
   'ampere': ('major: 8 minor: 0', 'shared_memory_per_block_optin: 166912'),
@@ -47,18 +53,18 @@ def wheel(name: str) -> pathlib.Path | None:
 
 def missing(target: str) -> list[str]:
   """The packages that are not installed."""
-  needs = ['libtpu'] if target == 'tpu' else ['jax_plugins.xla_cuda12', 'nvidia.cuda_nvcc']
+  needs = ['libtpu'] if target in TPUS else ['jax_plugins.xla_cuda12', 'nvidia.cuda_nvcc']
   return [name for name in needs if wheel(name) is None]
 
 
 def environment(target: str, dump: str) -> dict[str, str]:
   """What the compiler asks of its process."""
   env = {**os.environ, 'JAX_PLATFORMS': 'cpu', 'JAX_ENABLE_COMPILATION_CACHE': 'false'}
-  if target == 'tpu':
+  if target in TPUS:
     return env | {
       'TPU_LIBRARY_PATH': str(wheel('libtpu') / 'libtpu.so'),
       'TPU_SKIP_MDS_QUERY': '1',
-      'TPU_ACCELERATOR_TYPE': 'v5litepod-4',
+      'TPU_ACCELERATOR_TYPE': TPUS[target][1],
       'TPU_WORKER_HOSTNAMES': 'localhost',
     }
   nvcc = wheel('nvidia.cuda_nvcc')
@@ -70,8 +76,9 @@ def environment(target: str, dump: str) -> dict[str, str]:
 def device(target: str):
   from jax.experimental import topologies
 
-  if target == 'tpu':
-    return topologies.get_topology_desc(platform='tpu', topology_name='v5e:2x2').devices[0]
+  if target in TPUS:
+    name, _ = TPUS[target]
+    return topologies.get_topology_desc(platform='tpu', topology_name=name).devices[0]
   options = {'topology_name': '', 'topology': '1x1x1', 'target_config': facts(target)}
   return topologies.get_topology_desc(platform='cuda', **options).devices[0]
 
@@ -103,27 +110,31 @@ class Compiler:
 
     shutil.rmtree(self.dump, ignore_errors=True)
     os.makedirs(f'{self.dump}/mosaic')
-    platform = 'tpu' if self.target == 'tpu' else 'cuda'
+    platform = 'tpu' if self.target in TPUS else 'cuda'
     with self._described():
       traced = jax.jit(function).trace(*jax.tree.map(self.like, args))
       compiled = traced.lower(lowering_platforms=(platform,)).compile()
     temporary = f'{compiled.memory_analysis().temp_size_in_bytes / 2**20:.1f} MiB'
-    used = {'tpu': lambda: self._tpu(compiled), 'mosaic': self._mosaic}
-    return used.get(self.target, self._cuda)() | {'temporary memory': temporary}
+    if self.target in TPUS:
+      used = self._tpu(compiled)
+    else:
+      used = self._mosaic() if self.target == 'mosaic' else self._cuda()
+    return used | {'temporary memory': temporary}
 
   def kernels(self):
     """The kernels for this target."""
     from posjax.attention.devices import KNOWN
     from posjax.attention.pallas import fused
 
-    device = KNOWN['hopper' if self.target == 'mosaic' else self.target]
+    names = {'mosaic': 'hopper', **dict.fromkeys(TPUS, 'tpu')}
+    device = KNOWN[names.get(self.target, self.target)]
     return fused.target_of(device, mosaic=self.target == 'mosaic')
 
   def _described(self):
     """Pallas' Triton backend asks for the GPU when it lowers, since jax 0.11."""
     from jax.sharding import use_abstract_mesh
 
-    if self.target == 'tpu':
+    if self.target in TPUS:
       return contextlib.nullcontext()
     return use_abstract_mesh(described(self.device.device_kind, 'one', 1))
 

@@ -1,4 +1,4 @@
-"""Every fused kernel, compiled for a TPU v5e and for GPUs, on a machine without them.
+"""Every fused kernel, compiled for TPUs and for GPUs, on a machine without them.
 
 What they compute is in `pallas_fused_test`. `pytest -m slow -s` prints what each kernel uses.
 """
@@ -15,7 +15,7 @@ from tests.attention import ahead
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize('target', ['tpu', 'hopper', 'ampere', 'ada', 'mosaic'])
+@pytest.mark.parametrize('target', [*ahead.TPUS, 'hopper', 'ampere', 'ada', 'mosaic'])
 @pytest.mark.parametrize('what', ['kernels', 'schemes'])
 def test_it_compiles_for(target, what, tmp_path):
   missing = ahead.missing(target)

@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from jax.experimental.pallas import tpu as pltpu
 
 from posjax.attention.blockwise import engine as blockwise
 from posjax.attention.pallas import fused
@@ -182,3 +183,21 @@ def test_the_largest_array_grows_with_the_length_not_its_square():
     return largest(traced.jaxpr)
 
   assert most(1024) <= 2.1 * most(512)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize('target', ['tpu'], indirect=True)
+@pytest.mark.parametrize('line', ['rope', 't5', 'alibi(learned=True)'])
+@pytest.mark.usefixtures('alone')
+def test_with_the_memories_of_a_tpu_simulated_nothing_races_or_is_read_unwritten(
+  line, monkeypatch, capfd
+):
+  """Memory holds NaN until it is written, and a read out of bounds is an error."""
+  simulated = pltpu.InterpretParams(
+    detect_races=True, uninitialized_memory='nan', out_of_bounds_reads='raise'
+  )
+  found = fused.Target(Small('tpu'), simulated)
+  monkeypatch.setattr(fused, 'target_of', lambda device, mosaic=False: found)
+  segments = jnp.asarray(np.repeat([[0, 1, 2], [1, 2, 0]], [9, 11, 9], axis=1))
+  same(Case(line), causal=True, q_segments=segments[:, -21:], k_segments=segments)
+  assert 'RACE DETECTED' not in capfd.readouterr().out
