@@ -64,7 +64,7 @@ def test_a_config_file_with_an_error_is_told_with_its_line(ended, tmp_path):
 @pytest.mark.filterwarnings('ignore:the load_module')  # ml_collections' own
 def test_a_command_line_that_cannot_be_read_is_told_with_status_2(ended):
   for arguments, message in {
-    ('--config.schme=rope',): 'no such key: \'schme\' Did you mean "scheme" instead of "schme"?',
+    ('--config.schme=rope',): 'no such key: \'schme\'. Did you mean "scheme" instead of "schme"?',
     ('--config.task=3',): "flag --config.task=3: Failed to parse '3' as a ConfigDict",
     ('--config.steps=1.5',): 'flag --config.steps=1.5: invalid literal for int()',
     ('--config.optimizer.b1=x',): "b1=x: could not convert string to float: 'x'",

@@ -93,7 +93,8 @@ def test_a_picture_that_fails_loses_nothing(undrawn):
 
 def test_what_looks_like_markup_or_a_formula_is_text_in_pictures_and_tables(undrawn):
   assert not cbook.is_math_text(undrawn.figure.get_suptitle())
-  assert undrawn.figure.get_suptitle().replace('\\$', '$') == undrawn.title
+  shown = undrawn.figure.get_suptitle().replace('\\$', '$')
+  assert shown == f'{undrawn.title} (float32, dense attention)'
   squeezed = lambda text: ''.join(text.split())  # a title is wrapped at the width of its table
   assert squeezed(undrawn.title) in squeezed(undrawn.shown)
   assert undrawn.result.sample.startswith('[/b] $_$ [bold]')

@@ -115,7 +115,7 @@ _PRODUCTS = {'forward': 2, 'd_q': 3, 'd_keys': 4, 'd_table': 2}
 
 
 def cost(kernel: str, rules: Rules, pairs: int, width: int, arrays: Any) -> pl.CostEstimate:
-  """What a kernel costs, for XLA's scheduler, which does not look into kernels.
+  """The cost of a kernel, for XLA's scheduler, which does not look into kernels.
 
   Args:
     kernel: its name.

@@ -307,7 +307,7 @@ class Scratch(NamedTuple):
 
   @classmethod
   def of(cls, plan: Plan, *widths: int, dtype: DTypeLike, copied: int) -> 'Scratch':
-    """Of tiles of these widths, into `copied` of which arrays are copied."""
+    """Tiles of these widths, into `copied` of which arrays are copied."""
     rows = plgpu.SMEM((COMPUTING, ROWS), jnp.float32)
     weights = _tiles(plan.columns, dtype) if plan.interpret else rows
     barrier = plgpu.Barrier(num_arrivals=copied, num_barriers=COMPUTING)
