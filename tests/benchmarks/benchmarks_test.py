@@ -10,7 +10,7 @@ import pytest
 from flax import nnx
 
 import posjax
-from benchmarks import attention, crf, spec, train_step
+from benchmarks import angles, attention, crf, spec, train_step
 from benchmarks.peers import (
   compiled,
   jax_nn,
@@ -83,6 +83,14 @@ def expected(scheme, table):
     'v': np.einsum('bhts,bthd->bshd', weights, d_out),
     'params': {'table': d_table} if scheme == 't5' else {},
   }
+
+
+def test_angles_in_bfloat16_lose_the_position_and_exact_ones_do_not():
+  near, far = angles.logit_errors(0), angles.logit_errors(32_000)
+  assert near['exact'] < 2e-6
+  assert far['exact'] < 2e-6
+  assert 1e-4 < far['float32'] < 1e-2
+  assert far['bfloat16'] > 2 * near['bfloat16'] > 0.2
 
 
 def check(file, scheme, way):

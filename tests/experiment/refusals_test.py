@@ -52,6 +52,13 @@ WRONG = [
   ({'model.activation': 'one_hot'}, ValueError, "turn an array into another .* got 'one_hot'"),
   ({'model.activation': 'gelo'}, ValueError, "name in jax.nn, but got 'gelo'; did you mean 'gelu'"),
   ({'model.norm': 'Linear'}, ValueError, r"model\.norm must be one of .* but got 'Linear'"),
+  ({'model.dtype': 'float16'}, ValueError, r"model\.dtype must be one of 'float32', 'bfloat16'"),
+  ({'attention.implementation': 'fast'}, ValueError, "implementation must be .* but got 'fast'"),
+  (
+    {'scheme': 'complex_order', 'model.dtype': 'bfloat16'},
+    ValueError,
+    'complex embeddings, of two',
+  ),
   ({'model.width': 2**30}, ValueError, 'should fit into the .* GB of a device'),
   (
     {'task.prompt': 'a\udcff'},

@@ -7,6 +7,7 @@ import json
 from pathlib import Path
 from typing import NamedTuple
 
+import chex
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -225,3 +226,17 @@ def test_a_scheme_of_ones_own_trains_like_any_other(tmp_path):
   assert np.isfinite(float(loss))
   held = jax.tree.leaves_with_path(state.params)
   assert any("'rate'" in jax.tree_util.keystr(path) for path, _ in held)
+
+
+def test_in_bfloat16_weights_are_float32_and_the_model_is_scored_from_them(tmp_path, monkeypatch):
+  monkeypatch.setattr(report, 'draw', lambda *arguments: None)
+  sizes = {'steps': 4, 'task.eval_factors': (1,), 'task.eval_tokens': 64, 'task.sample_length': 3}
+  asked = {'model.dtype': 'bfloat16', 'attention.implementation': 'dense'}
+  first = train(small(**sizes, **asked), tmp_path)
+  results = json.loads((tmp_path / 'results.json').read_text())
+  assert results['dtype'] == 'bfloat16'
+  assert results['attention'] == {'asked': 'dense', 'chosen': ['dense']}
+  weights = jax.tree.leaves(nnx.state(first.model, nnx.Param))
+  assert {str(x.dtype) for x in weights} == {'float32'}
+  again = train(small(**sizes, **asked), tmp_path)  # from the checkpoint
+  chex.assert_trees_all_equal(again.scores['length 32'].values, first.scores['length 32'].values)

@@ -5,6 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from flax import nnx
+from jax.extend.core import jaxprs_in_params
 
 import posjax
 from posjax.models.encoder_decoder import EncoderDecoder
@@ -279,3 +280,42 @@ def test_a_complex_encoder_decoder_reads_complex_memory_by_its_modulus():
   mixed = np.einsum('hts,shd->thd', weights / weights.sum(-1, keepdims=True), v)
   expected = np.einsum('thd,hdm->tm', mixed, kernel('out'))
   np.testing.assert_allclose(found, expected, rtol=2e-5, atol=1e-5)
+
+
+def products(jaxpr):
+  """The dtypes of all matrix products of a program, with the size that each sums over."""
+  found = []
+  for eqn in jaxpr.eqns:
+    if eqn.primitive.name == 'dot_general':
+      (contracted, _), _ = eqn.params['dimension_numbers']
+      size = int(np.prod([eqn.invars[0].aval.shape[axis] for axis in contracted]))
+      found += [(size, {str(x.aval.dtype) for x in eqn.invars})]
+    for inner in jaxprs_in_params(eqn.params):
+      found += products(inner)
+  return found
+
+
+@pytest.mark.parametrize('line', ['rope', 'alibi', 't5', 'shaw', 'transformer_xl', 'learned'])
+def test_in_bfloat16_layers_multiply_bfloat16_and_parameters_and_logits_are_float32(line):
+  """Products of float32 are those of attention alone, over heads of 8 or over 9 tokens."""
+  sizes = {'width': 24, 'num_heads': 3, 'ff_width': 40}
+  wide, narrow = (transformer(line, dtype=x, **sizes) for x in ('float32', 'bfloat16'))
+  graph, params = nnx.split(narrow)
+  assert {str(x.dtype) for x in jax.tree.leaves(params)} <= {'float32', 'uint32', 'key<fry>'}
+
+  def number(params):
+    logits = nnx.merge(graph, params)(TOKENS, POS)
+    assert logits.dtype == jnp.float32
+    return jnp.square(logits).mean()
+
+  floats = nnx.state(narrow, nnx.Param)
+  loss = lambda floats: number(nnx.merge_state(params, floats))
+  assert {str(x.dtype) for x in jax.tree.leaves(jax.eval_shape(jax.grad(loss), floats))} == {
+    'float32'
+  }
+  found = products(jax.make_jaxpr(number)(params).jaxpr)
+  dense = [dtypes for size, dtypes in found if size in (24, 40)]
+  assert len(dense) >= 7  # of a layer: queries, keys, values, output, two of the MLP; the readout
+  assert all(dtypes == {'bfloat16'} for dtypes in dense)
+  exact, near = wide(TOKENS, POS), narrow(TOKENS, POS)
+  assert 0 < float(abs(near - exact).max() / abs(exact).max()) < 0.05

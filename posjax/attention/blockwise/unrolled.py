@@ -48,9 +48,9 @@ def height(queries: int, keys: int, heads: int) -> int | None:
 
   Example:
     >>> (
-    ...   height(16384, 16384, 8, 'gpu'),
-    ...   height(4096, 4096, 128, 'gpu'),
-    ...   height(10**6, 10**6, 8, 'gpu'),
+    ...   height(16384, 16384, 8),
+    ...   height(4096, 4096, 128),
+    ...   height(10**6, 10**6, 8),
     ... )
     (1024, 256, None)
   """
