@@ -165,6 +165,7 @@ def _chain_tiled(parts) -> Tiled:
     add=_chain_add(parts, tiled=True) if any(form.add for form in faster) else None,
     relative=_chain_relative(parts),
     cut_heads=_chain_cut_heads(parts),
+    constant_from=_chain_constant_from(parts),
   )
 
 
@@ -180,6 +181,11 @@ def _chain_relative(parts):
     heads=lambda params, q: member.heads(params[i], q),
     vectors=lambda params, distance: member.vectors(params[i], distance),
   )
+
+
+def _chain_constant_from(parts):
+  limits = [part.traits.tiled.constant_from for part in parts if part.bias is not None]
+  return max(limits) if limits and None not in limits else None
 
 
 def _chain_cut_heads(parts):

@@ -217,12 +217,15 @@ class Tiled(NamedTuple):
     relative: instead of the products of `query` and `key`; None where that is not cheaper.
     cut_heads: `(params, first, count, shared) -> params`, so that a tile may hold some of the heads
       only; None where `logits` or `values.add` need the parameters of all heads.
+    constant_from: the distance from which on a head's `bias` is one number, so that kernels sum its
+      gradient over nearer tokens only; None where there is no such distance.
   """
 
   logits: LogitsFn | None = None
   add: AddFn | None = None
   relative: Relative | None = None
   cut_heads: CutHeadsFn | None = None
+  constant_from: int | None = None
 
 
 def _unmoved(pos, key):

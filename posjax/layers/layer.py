@@ -492,7 +492,8 @@ def _memory_order(layer: Layer, keys: Tokens, k: Array) -> Array:
   """The order of the keys; only a causal layer, or one with a window, looks at it."""
   batch, length, _ = keys.x.shape
   if not layer.causal and layer.window is None:
-    return jnp.arange(length, dtype=jnp.int32)[None]
+    with inputs.known_numbers():
+      return jnp.arange(length, dtype=jnp.int32)[None]
   check_order(layer.scheme, k, keys.pos, keys.pos, keys.order, keys.order)
   return keys.pos if keys.order is None else by_row('order', keys.order, batch, length, 1)
 

@@ -21,7 +21,7 @@ from jaxtyping import Array, Float, Int, Num
 
 from posjax.arguments import checked
 from posjax.math.checks import check_integer_ids
-from posjax.scheme import Scheme
+from posjax.scheme import Scheme, Tiled, Traits
 
 SHIFT_INVARIANT = True
 PAPERS = ('raffel2020exploring',)
@@ -159,6 +159,7 @@ def scheme(
   def biases(params, distance):
     return bias(params['table'], distance, max_distance, bidirectional)
 
+  traits = Traits(tiled=Tiled(constant_from=max_distance))
   if shared:
-    return Scheme(init_model=init, bias=biases)
-  return Scheme(init=init, bias=biases)
+    return Scheme(init_model=init, bias=biases, traits=traits)
+  return Scheme(init=init, bias=biases, traits=traits)

@@ -4,6 +4,7 @@ Of both targets: that they compile for real ones is in `pallas_ahead_test`.
 """
 
 import functools
+import math
 
 import jax
 import jax.numpy as jnp
@@ -17,6 +18,7 @@ from tests.attention.blockwise_test import largest
 from tests.attention.small import Case, Small
 from tests.support.draws import DRAW
 from tests.support.loops import error
+from tests.support.programs import equations
 
 BIASES = [
   'alibi(learned=True)', 't5', 't5(bidirectional=True)', 'gaussian', 'gaussian(per_head=True)',
@@ -86,6 +88,47 @@ def test_any_number_of_queries_and_keys_will_do(queries, keys):
 @pytest.mark.usefixtures('alone')
 def test_heads_of_any_width_are_the_references(width, v_width):
   same(Case('t5', 5, 12, width, v_width), causal=True)
+
+
+SHORT = 't5(num_buckets=4, max_distance=5)'
+TOO_FAR = [
+  slow({'causal': True}),
+  {'causal': True, 'sinks': jnp.array([1.0, -2.0, 0.0, 3.0])},
+  slow({'causal': True, 'logit_cap': 2.0}),  # which has no such shortcut
+  slow({'window': (20, 2)}),
+]
+
+
+def steps_of(kernel, case, **options):
+  """How many programs the grid of a kernel has in the backward pass."""
+  out = functools.partial(case.out, 'pallas', **{'q_pos': case.pos[-case.q.shape[1] :], **options})
+  slope = jax.grad(lambda *args: out(*args).sum(), argnums=(0, 1, 2, 3))
+  program = jax.make_jaxpr(slope)(case.q, case.k, case.v, case.params)
+  calls = [one.params for one in equations(program.jaxpr) if one.primitive.name == 'pallas_call']
+  (call,) = (call for call in calls if call['name'] == kernel)
+  return math.prod(call['grid_mapping'].grid)
+
+
+@pytest.mark.parametrize('options', TOO_FAR)
+@pytest.mark.usefixtures('alone')
+def test_where_a_bias_is_constant_its_gradient_is_what_the_others_leave(options):
+  case = Case(SHORT, 60, 77)
+  same(case, **options)
+  farther = steps_of('d_table', Case('t5', 60, 77), **options)
+  if 'logit_cap' in options:
+    assert steps_of('d_table', case, **options) == farther
+  else:
+    assert steps_of('d_table', case, **options) < 0.8 * farther
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures('alone')
+def test_where_a_bias_is_constant_rows_may_begin_elsewhere():
+  """Row 1 has keys of 30 tokens before, so that it is constant sooner."""
+  case = Case(f'{SHORT}+t5(num_buckets=8, max_distance=9)', 40, 40)
+  rows = jnp.stack([case.pos, case.pos + 30])
+  same(case, q_pos=rows, k_pos=jnp.stack([case.pos, case.pos]))
+  same(case, causal=True, q_pos=case.pos + 100, q_order=case.pos, k_order=case.pos)
 
 
 @pytest.mark.usefixtures('alone')

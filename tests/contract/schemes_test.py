@@ -28,7 +28,6 @@ import numpy as np
 import pytest
 from absl.testing import parameterized
 from flax import nnx
-from jax.extend import core as jex
 from jax.sharding import AxisType, NamedSharding, PartitionSpec
 
 import posjax
@@ -43,6 +42,7 @@ from posjax.math.heads import product, ungroup
 from posjax.nnx import Attention as NnxAttention
 from posjax.scheme import Scheme, Tiled, Values, declares
 from tests.support.loops import error
+from tests.support.programs import equations
 
 DIMS = posjax.Dims(width=16, num_heads=4, head_dim=8, num_kv_heads=2, vocab=11)
 BATCH, LENGTH = 2, 12
@@ -581,6 +581,16 @@ def test_whole_keys_are_declared_only_where_a_tile_of_keys_is_wrong(name):
   assert error(found, run(scheme)(params, given)) > 1e-3
 
 
+@every_scheme_that(lambda scheme: scheme.traits.tiled.constant_from is not None)
+def test_a_bias_is_constant_from_the_distance_that_is_declared(name):
+  scheme = subject(name).scheme
+  limit = scheme.traits.tiled.constant_from
+  far = jnp.array([limit, limit + 1, 2 * limit, 10**6, 2**31 - 1], jnp.int32)
+  bias = np.asarray(scheme.bias(run_sides(scheme)[3], far[None]))
+  assert bias.any()
+  np.testing.assert_array_equal(bias, np.broadcast_to(bias[..., :1], bias.shape))
+
+
 @every_scheme
 def test_heads_mix_exactly_where_the_scheme_declares_it(name):
   scheme = subject(name).scheme
@@ -724,10 +734,7 @@ def test_the_engine_gives_what_the_reference_gives_in_bfloat16(name, small_tiles
 
 def primitives(jaxpr):
   """The primitives of a program and of the programs in it, in order, with their parameters."""
-  for equation in jaxpr.eqns:
-    yield equation.primitive.name, equation.params
-    for inner in jex.jaxprs_in_params(equation.params):
-      yield from primitives(inner)
+  return [(equation.primitive.name, equation.params) for equation in equations(jaxpr)]
 
 
 def is_barrier(params):
@@ -753,7 +760,7 @@ def test_the_reference_is_one_plain_program_at_every_size(name):
     longer = lambda leaf: jnp.concatenate([leaf] * (tokens // LENGTH), axis=1)
     given = jax.tree.map(longer, inputs(scheme))
     dense = functools.partial(layer, scheme, implementation='dense')
-    return list(primitives(jax.make_jaxpr(dense)(parameters(scheme), given).jaxpr))
+    return primitives(jax.make_jaxpr(dense)(parameters(scheme), given).jaxpr)
 
   small, large = program(LENGTH), program(20 * LENGTH)  # 288 and 115,200 pairs
   # As sets, since sums by doubling, as of forgetting's gates, take more steps where it is longer.

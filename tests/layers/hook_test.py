@@ -11,6 +11,7 @@ from flax import nnx
 import posjax
 import posjax.nnx
 from tests.support.loops import error
+from tests.support.programs import equations
 from tests.support.toy_schemes import TOYS
 
 BATCH, LENGTH, WIDTH, HEADS = 2, 5, 12, 3
@@ -268,13 +269,10 @@ def test_what_flax_asks_for_and_attend_does_not_do_is_refused(x):
     linen_module(hook(), **cls).apply(weights(module), x)
 
 
-def products(jaxpr):
+def precisions(jaxpr):
   """The precision of each product of a program."""
-  for equation in jaxpr.eqns:
-    if equation.primitive.name == 'dot_general':
-      yield equation.params['precision']
-    for inner in jax.extend.core.jaxprs_in_params(equation.params):
-      yield from products(inner)
+  names = ((equation.primitive.name, equation.params) for equation in equations(jaxpr))
+  return [params['precision'] for name, params in names if name == 'dot_general']
 
 
 def test_a_precision_is_that_of_every_product_and_of_its_derivatives(x):
@@ -282,12 +280,12 @@ def test_a_precision_is_that_of_every_product_and_of_its_derivatives(x):
   highest = jax.lax.Precision.HIGHEST
   for given in ('highest', highest, (highest, highest)):
     call = lambda q, given=given: hook()(q, q, q, precision=given).sum()
-    found = set(products(jax.make_jaxpr(jax.grad(call))(q).jaxpr))
+    found = set(precisions(jax.make_jaxpr(jax.grad(call))(q).jaxpr))
     assert found == {(highest, highest)}
   row = jnp.zeros((1, 512, 1, 4))  # so long that attention would be computed in tiles
   plain = posjax.attention_fn(posjax.Scheme(), {}, q_pos=jnp.arange(512))
   call = lambda row: plain(row, row, row, precision='highest').sum()
-  assert set(products(jax.make_jaxpr(jax.grad(call))(row).jaxpr)) == {(highest, highest)}
+  assert set(precisions(jax.make_jaxpr(jax.grad(call))(row).jaxpr)) == {(highest, highest)}
   with pytest.raises(ValueError, match="precision needs implementation='dense', or None, but got"):
     hook(implementation='blockwise')(q, q, q, precision='highest')
   for wrong in ('huge', ('high', 'highest'), 3):

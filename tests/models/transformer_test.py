@@ -5,12 +5,12 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from flax import nnx
-from jax.extend.core import jaxprs_in_params
 
 import posjax
 from posjax.models.encoder_decoder import EncoderDecoder
 from posjax.models.sides import Side
 from posjax.models.transformer import Transformer
+from tests.support.programs import equations
 
 V, T = 11, 9
 TOKENS = jax.random.randint(jax.random.key(5), (2, T), 0, V)
@@ -284,15 +284,11 @@ def test_a_complex_encoder_decoder_reads_complex_memory_by_its_modulus():
 
 def products(jaxpr):
   """The dtypes of all matrix products of a program, with the size that each sums over."""
-  found = []
-  for eqn in jaxpr.eqns:
-    if eqn.primitive.name == 'dot_general':
-      (contracted, _), _ = eqn.params['dimension_numbers']
-      size = int(np.prod([eqn.invars[0].aval.shape[axis] for axis in contracted]))
-      found += [(size, {str(x.aval.dtype) for x in eqn.invars})]
-    for inner in jaxprs_in_params(eqn.params):
-      found += products(inner)
-  return found
+  for equation in equations(jaxpr):
+    if equation.primitive.name == 'dot_general':
+      (contracted, _), _ = equation.params['dimension_numbers']
+      size = int(np.prod([equation.invars[0].aval.shape[axis] for axis in contracted]))
+      yield size, {str(x.aval.dtype) for x in equation.invars}
 
 
 @pytest.mark.parametrize('line', ['rope', 'alibi', 't5', 'shaw', 'transformer_xl', 'learned'])
@@ -313,7 +309,7 @@ def test_in_bfloat16_layers_multiply_bfloat16_and_parameters_and_logits_are_floa
   assert {str(x.dtype) for x in jax.tree.leaves(jax.eval_shape(jax.grad(loss), floats))} == {
     'float32'
   }
-  found = products(jax.make_jaxpr(number)(params).jaxpr)
+  found = list(products(jax.make_jaxpr(number)(params).jaxpr))
   dense = [dtypes for size, dtypes in found if size in (24, 40)]
   assert len(dense) >= 7  # of a layer: queries, keys, values, output, two of the MLP; the readout
   assert all(dtypes == {'bfloat16'} for dtypes in dense)

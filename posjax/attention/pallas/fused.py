@@ -26,7 +26,7 @@ from posjax.attention import places
 from posjax.attention.blockwise import engine
 from posjax.attention.devices import KNOWN, Device, here
 from posjax.attention.distances import contiguous, falling, known
-from posjax.attention.inputs import Operands, Rules, Side, Tokens
+from posjax.attention.inputs import Operands, Rules, Side, Tokens, known_numbers
 from posjax.attention.pallas.formulas import Problem
 from posjax.attention.softmax import Sums
 from posjax.scheme import Ids, Params, Scheme, Values, declares
@@ -54,12 +54,14 @@ class Plan(NamedTuple):
     rules: the plain arguments of `attend`.
     target: which kernels.
     counting: whether the ids are known to count up by one, or it does not matter.
+    alike: how many entries of the table, from its first, are one number for each head.
   """
 
   scheme: Scheme
   rules: Rules
   target: Target
   counting: bool
+  alike: int
 
 
 class Heads(NamedTuple):
@@ -97,7 +99,8 @@ def attend(
   v = places.value(scheme, params, x.v, x.k)  # place 4: values.value
   if target is None or refusal(target, scheme, x, q, k, v, rules):
     return engine.attend(scheme, rules, x)
-  plan = Plan(scheme, rules, target, scheme.bias is None or _counts(x.q.pos, x.k.pos) is True)
+  counting = scheme.bias is None or _counts(x.q.pos, x.k.pos) is True
+  plan = Plan(scheme, rules, target, counting, _alike(scheme, rules, x) if counting else 0)
   sides = Sides(x.q.pos, x.k.pos, _tokens(x.q), _tokens(x.k))
   out = _attend(plan, Heads(params, q, k, v, x.sinks), sides)
   return places.output(scheme, params, out, x.q)  # place 4: values.output
@@ -166,6 +169,24 @@ def _counts(q_pos: Ids, k_pos: Ids) -> bool | None:
   return known(contiguous, q_pos, k_pos)
 
 
+def _alike(scheme: Scheme, rules: Rules, x: Operands) -> int:
+  """How many of the farthest past distances have one bias, as far as ids that count up are known.
+
+  With a logit cap their gradient is not known from the others', so that there are none.
+  """
+  limit = scheme.traits.tiled.constant_from
+  if limit is None or rules.logit_cap is not None:
+    return 0
+  if any(isinstance(pos, jax.core.Tracer) for pos in (x.q.pos, x.k.pos)):
+    return 0
+  with known_numbers():
+    first = (x.q.pos[:, 0] - x.k.pos[:, 0]).min()
+  if isinstance(first, jax.core.Tracer):
+    return 0
+  queries, keys = x.q.pos.shape[1], x.k.pos.shape[1]
+  return min(max(int(first) + queries - limit, 0), queries + keys - 1)
+
+
 def _tokens(side: Side) -> Tokens:
   rows = max(side.order.shape[0], side.segments.shape[0])
   fill = lambda x: jnp.broadcast_to(x, (rows, x.shape[1]))
@@ -215,10 +236,12 @@ def _backward(plan: Plan, x: Heads, sides: Sides, out, sums: Sums, d_out) -> Hea
     delta = (out.astype(jnp.float32) * wide).sum(-1).swapaxes(1, 2) / divisor
     over = (wide / divisor.swapaxes(1, 2)[..., None]).astype(x.v.dtype)
     kernels = _kernels(plan, problem)
-    d_heads = plan.target.kernels.backward(kernels, problem, sums.top, delta, over)
-    d_q, d_k, d_v, d_table = d_heads
+    given_to = kernels, problem, sums.top, delta, over
+    d_q, d_k, d_v, d_table = plan.target.kernels.backward(*given_to, near=plan.alike)
+    taken = _taken(x.sinks, sums.top, delta)
+    d_table = _with_tail(plan.alike, d_table, taken)
     d_q, d_k = d_q.astype(x.q.dtype), d_k.astype(x.k.dtype)
-    return Heads(back(d_table)[0], d_q, d_k, d_v, _d_sinks(x.sinks, sums.top, delta))
+    return Heads(back(d_table)[0], d_q, d_k, d_v, _d_sinks(x.sinks, taken))
 
   def otherwise():
     recomputed = lambda x: _blockwise(plan, sides, x).astype(x.v.dtype)
@@ -253,12 +276,37 @@ def _kernels(plan: Plan, problem: Problem):
   return plan.target.kernels.plan(plan.rules, problem, plan.target.device, plan.target.interpret)
 
 
-def _d_sinks(sinks, top, delta):
-  """A sink takes its share of each row, and gives nothing for it."""
-  if sinks is None:
-    return None
-  taken = jnp.exp(sinks[None, :, None] - top) * delta
-  return -taken.sum((0, 2)).astype(sinks.dtype)
+def _taken(sinks, top, delta):
+  """Of each row of the batch, by head: the cotangent of its sinks' logits, negative.
+
+  A sink takes its share of each query, and gives nothing for it.
+  """
+  return None if sinks is None else (jnp.exp(sinks[None, :, None] - top) * delta).sum(2)
+
+
+def _d_sinks(sinks, taken):
+  return None if sinks is None else -taken.sum(0).astype(sinks.dtype)
+
+
+def _with_tail(alike: int, d_table, taken):
+  """The cotangent of a table whose first `alike` entries are one number, in the last of them.
+
+  The cotangents of the logits of a query add up to zero, since its weights add up to one, so that
+  no kernel needs to sum those of far keys: they are what the near keys and the sink leave.
+
+  Args:
+    alike: how many entries.
+    d_table: [b, H, N], the first entries of which are any numbers.
+    taken: what the sinks' share is, [B, H], or None.
+  """
+  if not alike:
+    return d_table
+  near = d_table[..., alike:]
+  rest = -near.sum(-1, keepdims=True)
+  if taken is not None:
+    rest = rest + (taken if near.shape[0] > 1 else taken.sum(0, keepdims=True))[..., None]
+  nothing = jnp.zeros((*near.shape[:-1], alike - 1), near.dtype)
+  return jnp.concatenate([nothing, rest, near], -1)
 
 
 def _blockwise(plan: Plan, sides: Sides, x: Heads):

@@ -103,7 +103,7 @@ def forward(plan: Plan, x: Problem):
   return out, Sums(*(one[..., : x.q.shape[1]] for one in sums))
 
 
-def backward(plan: Plan, x: Problem, top, delta, d_out):
+def backward(plan: Plan, x: Problem, top, delta, d_out, near: int = 0):
   """The cotangents of q, k and v, in their dtypes, and of the table.
 
   Args:
@@ -112,6 +112,7 @@ def backward(plan: Plan, x: Problem, top, delta, d_out):
     top: as from `forward`.
     delta: the sum over E of the output times its cotangent, over the row's total, [B, H, T].
     d_out: the output's cotangent, over the row's total, [B, T, H, E].
+    near: the entry of the table from which on its cotangent is asked; those before are any numbers.
   """
   inputs = _inputs(plan, x, d_out, top, delta)
   q, k, v = (jax.ShapeDtypeStruct(t.shape, t.dtype) for t in inputs[1:4])
@@ -122,18 +123,19 @@ def backward(plan: Plan, x: Problem, top, delta, d_out):
   d_q, d_k, d_v = (
     d[:, : like.shape[1], :, : like.shape[-1]] for d, like in ((d_q, x.q), (d_k, x.k), (d_v, x.v))
   )
-  return d_q, d_k, d_v, _d_table(plan, x, inputs)
+  return d_q, d_k, d_v, _d_table(plan, x, inputs, near)
 
 
-def _d_table(plan: Plan, x: Problem, inputs: Inputs):
+def _d_table(plan: Plan, x: Problem, inputs: Inputs, near: int):
   if x.table is None:
     return None
   (batch, queries, heads, _), keys = inputs.q.shape, inputs.k.shape[1]
   block = plan.d_table.queries
-  grid = (queries + keys) // block - 1, heads, batch
+  skipped = table.skipped(near, x.q.shape[1], x.k.shape[1], plan.multiple, block)
+  grid = (queries + keys) // block - 1 - skipped, heads, batch
   made = (jax.ShapeDtypeStruct((batch, heads, grid[0], block, block), jnp.float32),)
   (tiles,) = _call(plan, gpu_kernels.d_table, plan.d_table, ranges, grid, inputs, made)
-  strips = jnp.pad(along(tiles), [(0, 0)] * 3 + [(1, 0)])
+  strips = jnp.pad(along(tiles), [(0, 0)] * 2 + [(skipped, 0), (1, 0)])
   found = table.from_strips(strips)
   found = table.unpadded(found, x.q.shape[1], x.k.shape[1], plan.multiple)
   return found.sum(0, keepdims=True) if x.table.shape[0] == 1 else found

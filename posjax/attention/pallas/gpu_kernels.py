@@ -206,12 +206,13 @@ def d_keys(rules, blocks, x, d_k, d_v):
 
 
 def d_table(rules, blocks, x, tile):
-  """Sums the tiles of one diagonal, which share their bias."""
+  """Sums the tiles of one diagonal, which share their bias; it has the last diagonals only."""
   number, head, batch = (pl.program_id(axis) for axis in range(3))
   kv_head = _over(head, x.q.shape[2] // x.k.shape[2])
   size = blocks.queries
   rows, columns = x.q.shape[1] // size, x.k.shape[1] // size
-  first_i, first_j, count = diagonal(rows - 1 - number, rows, columns)
+  skipped = rows + columns - 1 - tile.shape[2]
+  first_i, first_j, count = diagonal(rows - 1 - skipped - number, rows, columns)
 
   def step(n, total):
     i, j = first_i + n, first_j + n

@@ -81,7 +81,7 @@ def forward(plan: Plan, x: Problem):
   return out, Sums(*(one[..., : x.q.shape[1]] for one in sums))
 
 
-def backward(plan: Plan, x: Problem, top, delta, d_out):
+def backward(plan: Plan, x: Problem, top, delta, d_out, near: int = 0):
   """The cotangents of q, k and v, in their dtypes, and of the table.
 
   Args:
@@ -90,6 +90,7 @@ def backward(plan: Plan, x: Problem, top, delta, d_out):
     top: as from `forward`.
     delta: the sum over E of the output times its cotangent, over the row's total, [B, H, T].
     d_out: the output's cotangent, over the row's total, [B, T, H, E].
+    near: the entry of the table from which on its cotangent is asked; those before are any numbers.
   """
   own, inputs = plan.backward, _inputs(x, d_out, top, delta)
   q, k, v = (jax.ShapeDtypeStruct(t.shape, t.dtype) for t in (inputs.q, inputs.k, inputs.v))
@@ -106,21 +107,23 @@ def backward(plan: Plan, x: Problem, top, delta, d_out):
   d_q, d_k, d_v = (
     d[:, : like.shape[1], :, : like.shape[-1]] for d, like in ((d_q, x.q), (d_k, x.k), (d_v, x.v))
   )
-  return d_q, d_k, d_v, _d_table(own, x, of_queries)
+  return d_q, d_k, d_v, _d_table(own, x, of_queries, near)
 
 
-def _d_table(plan: kernels.Plan, x: Problem, inputs: Inputs):
+def _d_table(plan: kernels.Plan, x: Problem, inputs: Inputs, near: int):
   """The table's cotangent, from the sums of the tiles of each diagonal."""
   if x.table is None:
     return None
   batch, _, heads, _ = inputs.q.shape
   spans = _diagonals(plan.rules, inputs.q_tokens, inputs.k_tokens)
-  number = spans.shape[1]
+  # A program has tiles of two diagonals, of which the second is that of the program before it.
+  skipped = max(0, table.skipped(near, x.q.shape[1], x.k.shape[1], PAIR, ROWS) - 1)
+  number = spans.shape[1] - skipped
   made = (jax.ShapeDtypeStruct((batch, heads, number, COMPUTING, ROWS, ROWS), jnp.float32),)
   (tiles,) = _call(plan, kernels.d_table, number, inputs._replace(spans=spans), made)
   # The tiles of warpgroup w in program n are on the diagonal n - w.
   pad = lambda w: jnp.pad(tiles[:, :, :, w], [(0, 0)] * 2 + [(1 - w, w)] + [(0, 0)] * 2)
-  strips = jnp.pad(along(pad(0) + pad(1)), [(0, 0)] * 3 + [(1, 0)])
+  strips = jnp.pad(along(pad(0) + pad(1)), [(0, 0)] * 2 + [(skipped, 0), (1, 0)])
   found = table.unpadded(table.from_strips(strips), x.q.shape[1], x.k.shape[1], PAIR)
   return found.sum(0, keepdims=True) if x.table.shape[0] == 1 else found
 

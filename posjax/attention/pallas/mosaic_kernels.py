@@ -434,13 +434,15 @@ def d_table(plan: Plan, x: Inputs, tile):
   """Sums the tiles along two neighbouring diagonals, one for each warpgroup.
 
   The blocks that a program visits have 128 queries and 64 keys. The first 64 queries are on the
-  first diagonal, the others on the one below it. Along a diagonal, tiles share their bias.
+  first diagonal, the others on the one below it. Along a diagonal, tiles share their bias. The grid
+  has the last diagonals only, as many as there is room for in `tile`.
   """
-  at = _here()  # its block is the number of the diagonal
-  first, last = (x.spans[_either(x.spans, at.batch), at.block, n] for n in range(2))
+  at = _here()
+  number = at.block + (x.spans.shape[1] - tile.shape[2])  # of the diagonal
+  first, last = (x.spans[_either(x.spans, at.batch), number, n] for n in range(2))
   group = jnp.int32(x.q.shape[2] // x.k.shape[2])
   kv_head = lax.div(at.head, group)
-  first_key = at.block - (x.q.shape[1] // ROWS - COMPUTING)  # beside the first block of queries
+  first_key = number - (x.q.shape[1] // ROWS - COMPUTING)  # beside the first block of queries
 
   def compute(walk):
     column = ROWS * (first_key - at.warpgroup) + x.q.shape[1]

@@ -30,6 +30,25 @@ def unpadded(x: Float[Array, 'b h N'], queries: int, keys: int, block: int) -> A
   return x[..., before : before + queries + keys - 1]
 
 
+def skipped(near: int, queries: int, keys: int, padding: int, block: int) -> int:
+  """How many strips, from the first, hold no entry of the table from `near` on; not all of them.
+
+  Args:
+    near: an entry of the table.
+    queries: T before the padding.
+    keys: S before the padding.
+    padding: the number that the padded lengths are a multiple of.
+    block: tokens of a block, which divides `padding`.
+
+  Example:
+    >>> [skipped(near, 256, 256, 64, 64) for near in (0, 126, 127, 510)]
+    [0, 0, 1, 6]
+  """
+  before = -queries % padding + 1
+  strips = (-(-queries // padding) - (-keys // padding)) * padding // block - 1
+  return min(max(0, (near + before) // block - 1), strips - 1)
+
+
 def from_strips(x: Num[Array, '*rest M twice']) -> Num[Array, '*rest N']:
   """Adds up strips [diagonals, 2 block] that overlap by half: [(diagonals + 1) * block].
 

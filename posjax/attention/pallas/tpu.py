@@ -54,7 +54,7 @@ def forward(plan: Plan, x: Problem):
   return out, Sums(*(one[:, :, 0, :length] for one in sums))
 
 
-def backward(plan: Plan, x: Problem, top, delta, d_out):
+def backward(plan: Plan, x: Problem, top, delta, d_out, near: int = 0):
   """The cotangents of q, k and v, in their dtypes, and of the table.
 
   Args:
@@ -63,6 +63,7 @@ def backward(plan: Plan, x: Problem, top, delta, d_out):
     top: as from `forward`.
     delta: the sum over E of the output times its cotangent, over the row's total, [B, H, T].
     d_out: the output's cotangent, over the row's total, [B, T, H, E].
+    near: the entry of the table from which on its cotangent is asked; those before are any numbers.
   """
   inputs = _inputs(plan, x, d_out, top, delta)
   width, v_width = inputs.q.shape[-1], inputs.v.shape[-1]
@@ -75,18 +76,20 @@ def backward(plan: Plan, x: Problem, top, delta, d_out):
     d.swapaxes(1, 2)[:, : like.shape[1], :, : like.shape[-1]]
     for d, like in ((d_q, x.q), (d_k, x.k), (d_v, x.v))
   )
-  return d_q, d_k, d_v, _d_table(plan, x, inputs)
+  return d_q, d_k, d_v, _d_table(plan, x, inputs, near)
 
 
-def _d_table(plan: Plan, x: Problem, inputs: Inputs):
+def _d_table(plan: Plan, x: Problem, inputs: Inputs, near: int):
   if x.table is None:
     return None
+  skipped = table.skipped(near, x.q.shape[1], x.k.shape[1], plan.block, plan.block)
+  plan = plan._replace(skipped=skipped)
   n = _sizes(plan, inputs)
-  strips = (n.batch, n.heads, n.i + n.j - 1, ROWS, 2 * plan.block)
+  strips = (n.batch, n.heads, n.i + n.j - 1 - skipped, ROWS, 2 * plan.block)
   made = (('strips', jax.ShapeDtypeStruct(strips, jnp.float32)),)
   scratch = ((plan.block, plan.block),)
   (d_rows,) = _call(plan, tpu_kernels.d_table, tpu_grids.by_diagonals, inputs, made, scratch)
-  d_strips = along(d_rows)[..., ROWS - 1 :]
+  d_strips = jnp.pad(along(d_rows)[..., ROWS - 1 :], [(0, 0)] * 2 + [(skipped, 0), (0, 0)])
   falling = table.from_strips(d_strips[:, :, ::-1])
   found = table.unpadded(_mirrored(falling), x.q.shape[1], x.k.shape[1], plan.block)
   return found.sum(0, keepdims=True) if x.table.shape[0] == 1 else found
@@ -123,7 +126,8 @@ def _mirrored(x):
 def _sizes(plan: Plan, x: Inputs) -> tpu_grids.Sizes:
   (batch, heads, queries, _), (_, kv_heads, keys, _) = x.q.shape, x.k.shape
   rows = x.q_tokens.order.shape[0]
-  return tpu_grids.Sizes(batch, heads, kv_heads, queries // plan.block, keys // plan.block, rows)
+  i, j = queries // plan.block, keys // plan.block
+  return tpu_grids.Sizes(batch, heads, kv_heads, i, j, rows, plan.skipped)
 
 
 def _like(x, width: int, dtype):
@@ -191,7 +195,7 @@ def _spec(plan: Plan, n: tpu_grids.Sizes, walk: tpu_grids.Walk, name: str, like)
     'high': ((None, None, ROWS, block), lambda p: (batch(p), p.head, 0, n.j - p.j + p.i)),
     'strips': (
       (None, None, None, ROWS, width),
-      lambda p: (p.batch, p.head, n.i - 1 - p.i + p.j, 0, 0),
+      lambda p: (p.batch, p.head, n.i - 1 - n.skipped - p.i + p.j, 0, 0),
     ),
   }[name]
   return pl.BlockSpec(shape, lambda *ids: index(walk.place(ids[-1], *ids[:-1])))

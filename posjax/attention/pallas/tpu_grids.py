@@ -30,7 +30,11 @@ class Place(NamedTuple):
 
 
 class Sizes(NamedTuple):
-  """How many rows, heads and blocks there are; `rows` are those of the ranges, the batch or 1."""
+  """How many rows, heads and blocks there are.
+
+  `rows` are those of the ranges, the batch or 1; `skipped`, the diagonals before the first that
+  `by_diagonals` visits.
+  """
 
   batch: int
   heads: int
@@ -38,6 +42,7 @@ class Sizes(NamedTuple):
   i: int
   j: int
   rows: int
+  skipped: int = 0
 
   @property
   def group(self) -> int:
@@ -121,7 +126,7 @@ def by_diagonals(n: Sizes) -> Walk:
   """For each diagonal, along it: the tiles where j - i is one number. Ranges of the queries."""
 
   def tile(d, t):
-    i, j, count = diagonal(n.i - 1 - d, n.i, n.j)
+    i, j, count = diagonal(n.i - 1 - n.skipped - d, n.i, n.j)
     inside = jnp.minimum(t, count - 1)
     return i + inside, j + inside, t < count
 
@@ -133,7 +138,7 @@ def by_diagonals(n: Sizes) -> Walk:
     some, whole = _visible(_range(ranges, n.rows, n.i, b, i), j)
     return some & inside, whole
 
-  return Walk((n.batch, n.heads, n.i + n.j - 1, min(n.i, n.j)), 1, place, visible)
+  return Walk((n.batch, n.heads, n.i + n.j - 1 - n.skipped, min(n.i, n.j)), 1, place, visible)
 
 
 def _range(ranges: Ref, rows: int, blocks: int, b: Index, block: Index) -> tuple[Index, ...]:

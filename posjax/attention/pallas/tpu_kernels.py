@@ -21,11 +21,13 @@ class Plan(NamedTuple):
     rules: the plain arguments of `attend`.
     block: queries, and keys, of a tile: a power of two, 128 or more on a device.
     interpret: whether JAX interprets the kernels, on any device.
+    skipped: diagonals of tiles, from the first, that `d_table` leaves out.
   """
 
   rules: Rules
   block: int
   interpret: bool = False
+  skipped: int = 0
 
 
 class Inputs(NamedTuple):
