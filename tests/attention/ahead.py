@@ -210,7 +210,7 @@ def problem(
   return x, rows, like(1, tokens[0], heads[0], v_width or width, dtype=dtype)
 
 
-def kernels(compiler: Compiler, plan_of=None, rules=(0.1, True, None, None, 0.0), **shape):
+def kernels(compiler: Compiler, plan_of=None, rules=(0.1, True, None, None, 0.0), near=0, **shape):
   """What the four kernels of a problem use."""
   from posjax.attention.inputs import Rules, read_window
 
@@ -222,7 +222,7 @@ def kernels(compiler: Compiler, plan_of=None, rules=(0.1, True, None, None, 0.0)
   plan = plan_of(given, x) if plan_of else module.plan(given, x, target.device)
 
   def both(x, rows, d_out):
-    return module.forward(plan, x), module.backward(plan, x, rows, rows, d_out)
+    return module.forward(plan, x), module.backward(plan, x, rows, rows, d_out, near)
 
   return compiler(both, x, rows, d_out)
 
@@ -236,6 +236,7 @@ CASES = [
     (256, (0.1, False, None, None, 0.0), False),
   ]
 ] + [
+  {'dtype': 'bfloat16', 'width': 64, 'table': True, 'near': 900},
   {'width': 80, 'v_width': 48, 'tokens': (100, 300), 'sinks': True},
   {'width': 576, 'v_width': 64},
   {'rules': (0.1, False, (256, 128), None, 0.0)},

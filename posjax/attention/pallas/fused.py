@@ -292,7 +292,9 @@ def _with_tail(alike: int, d_table, taken):
   """The cotangent of a table whose first `alike` entries are one number, in the last of them.
 
   The cotangents of the logits of a query add up to zero, since its weights add up to one, so that
-  no kernel needs to sum those of far keys: they are what the near keys and the sink leave.
+  no kernel needs to sum those of far keys: they are what the near keys and the sink leave. In
+  bfloat16 that entry is less exact than the others, because each query's sum is zero only up to the
+  rounding of its output: see "Fused kernels" in RESULTS.md.
 
   Args:
     alike: how many entries.
