@@ -1,24 +1,25 @@
 """cuDNN's fused attention, through jax.nn: for what changes q and k alone (RoPE, PoPE, xPos, ...).
 
-It knows indices, not ids: a causal mask and a window are right where queries and keys are the same
-tokens, in order, of one document. Where that is known only when a compiled program runs, a test
-there chooses between cuDNN and attention in tiles.
+It knows indices and lengths, not ids: a causal mask and a window are right where queries and keys
+are the same tokens, in order, and each row is one document with its padding behind it. Where that
+is known only when a compiled program runs, a test there chooses between cuDNN and tiles.
 """
 
 import functools
+from collections.abc import Callable
 from typing import Any, Literal
 
 import jax
 import jax.numpy as jnp
 from jax import lax
-from jaxtyping import Array, Bool, Inexact
+from jaxtyping import Array, Bool, Inexact, Int
 
 from posjax.attention import places
 from posjax.attention.blockwise import engine
 from posjax.attention.devices import Device, here
 from posjax.attention.distances import known
 from posjax.attention.inputs import Operands, Rules, Side
-from posjax.math.differences import count_up
+from posjax.math.differences import rises_by_one
 from posjax.scheme import Scheme, declares
 
 
@@ -39,16 +40,25 @@ def attend(scheme: Scheme, rules: Rules, x: Operands) -> Inexact[Array, 'B T H E
   if refusal(scheme, q, k, v, rules, x, here()):
     return in_tiles()
 
-  def by_cudnn():
+  def by_cudnn(padded):
     limit = (1e30 / (max(abs(rules.scale), 1e-9) * q.shape[-1])) ** 0.5
     moderate = lambda heads: jnp.where(abs(heads) < limit, heads, jnp.nan)
-    out = by_index(moderate(q), moderate(k), v, rules, 'cudnn')
+    if not padded:
+      out = by_index(moderate(q), moderate(k), v, rules, 'cudnn')
+    else:
+      # What cuDNN leaves behind the end of a row, also in gradients, is not read.
+      real = lambda side, heads: jnp.where((side.segments != 0)[..., None, None], heads, 0)
+      heads = real(x.q, moderate(q)), real(x.k, moderate(k)), real(x.k, v)
+      lengths = _lengths(x.q, q.shape[0]), _lengths(x.k, q.shape[0])
+      out = real(x.q, by_index(heads[0], heads[1], heads[2], rules, 'cudnn', lengths))
     return places.output(scheme, x.params, out, x.q)  # place 4: values.output
 
-  if _known_by_index(x.q, x.k, rules):
-    return by_cudnn()
-  fits = _by_index_alone(x.q, x.k, rules)
-  return lax.cond(fits, by_cudnn, lambda: in_tiles().astype(v.dtype))
+  if _known(_whole, x.q, x.k, rules):
+    return by_cudnn(padded=False)
+  if _known(_padded_behind, x.q, x.k, rules):
+    return by_cudnn(padded=True)
+  fits = _padded_behind(x.q, x.k, rules)
+  return lax.cond(fits, lambda: by_cudnn(padded=True), lambda: in_tiles().astype(v.dtype))
 
 
 def refusal(
@@ -89,8 +99,8 @@ def refusal(
     'its dropout would depend on the device': rules.dropout_rate > 0,
   }
   found = next((reason for reason, refused in reasons.items() if refused), '')
-  if not found and _known_by_index(x.q, x.k, rules) is False:
-    return 'the tokens are not those of one document, in order'
+  if not found and _known(_padded_behind, x.q, x.k, rules) is False:
+    return 'the tokens of a row are not those of one document, in order, before all padding'
   return found
 
 
@@ -103,6 +113,7 @@ def by_index(
   v: Inexact[Array, 'B S K E'],
   rules: Rules,
   implementation: Literal['cudnn', 'xla'],
+  lengths: tuple[Int[Array, ' B'], Int[Array, ' B']] | tuple[None, None] = (None, None),
 ) -> Inexact[Array, 'B T H E']:
   """jax.nn's attention, in which a token's order is its index.
 
@@ -114,6 +125,7 @@ def by_index(
     v: values.
     rules: of the attention, without a cap; where there is a window, nothing after a query is seen.
     implementation: of jax.nn: 'cudnn' or 'xla'.
+    lengths: of each row of the queries, and of the keys; (None, None) where no row has padding.
   """
   window = None
   if rules.window is not None and rules.window.before is not None:
@@ -123,6 +135,7 @@ def by_index(
   out = jax.nn.dot_product_attention(
     fill(q), fill(k), fill(v), scale=rules.scale, is_causal=_is_causal(rules),
     local_window_size=window, implementation=implementation,
+    query_seq_lengths=lengths[0], key_value_seq_lengths=lengths[1],
   )  # fmt: skip
   return out[..., : v.shape[-1]]
 
@@ -132,21 +145,39 @@ def _is_causal(rules: Rules) -> bool:
   return rules.causal or (rules.window is not None and rules.window.after == 0)
 
 
-def _by_index_alone(q: Side, k: Side, rules: Rules) -> Bool[Array, '']:
-  """Whether indices decide visibility: one document, and, where it matters, tokens in order."""
-  documents = [side.segments for side in (q, k)]
-  one = jnp.stack([(s == documents[0][0, 0]).all() for s in documents]).all()
-  one = one & (documents[0][0, 0] != 0)
-  if not rules.causal and rules.window is None:
-    return one
-  if q.order.shape[1] != k.order.shape[1]:
+def _whole(q: Side, k: Side, rules: Rules) -> Bool[Array, '']:
+  """Whether indices decide visibility, and there is no padding."""
+  padding = [(side.segments == 0).any() for side in (q, k)]
+  return _padded_behind(q, k, rules) & ~padding[0] & ~padding[1]
+
+
+def _padded_behind(q: Side, k: Side, rules: Rules) -> Bool[Array, '']:
+  """Whether indices and lengths decide visibility.
+
+  Each row is one document, before all padding, and, where it matters, its tokens are in order. A
+  row that is padding alone is none.
+  """
+  is_causal = rules.causal or rules.window is not None
+  if is_causal and q.order.shape[1] != k.order.shape[1]:
     return jnp.array(False)
-  return one & count_up(q.order) & (q.order == k.order).all()
+  found = jnp.array(True)
+  for side in (q, k):
+    segments, index = side.segments, jnp.arange(side.segments.shape[1], dtype=jnp.int32)[None]
+    real = segments != 0
+    found &= (segments == jnp.where(real, q.segments[:, :1], 0)).all()
+    found &= (real == (index < real.sum(-1, keepdims=True))).all() & real[:, 0].all()
+    if is_causal:
+      found &= ((side.order == q.order) | ~real).all()
+      found &= (rises_by_one(side.order) | ~real[:, 1:]).all()
+  return found
 
 
-def _known_by_index(q: Side, k: Side, rules: Rules) -> bool | None:
-  """Whether indices decide visibility; None where that is known only when the program runs."""
+def _lengths(side: Side, batch: int) -> Int[Array, ' B']:
+  return jnp.broadcast_to((side.segments != 0).sum(-1, dtype=jnp.int32), (batch,))
+
+
+def _known(test: Callable[..., Array], q: Side, k: Side, rules: Rules) -> bool | None:
+  """The answer of a test of both sides; None where it is known only when the program runs."""
   numbers = q.segments, k.segments, q.order, k.order
-  return known(
-    lambda *_: _by_index_alone(q, k, rules), *numbers[: 4 if rules.causal or rules.window else 2]
-  )
+  needed = numbers[: 4 if rules.causal or rules.window else 2]
+  return known(lambda *_: test(q, k, rules), *needed)

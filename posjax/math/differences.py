@@ -58,5 +58,10 @@ def count_up(ids: Num[Array, '... n']) -> Bool[Array, '']:
     >>> count_up(jnp.array([[4, 5, 6]])), count_up(jnp.array([[2**31 - 1, -(2**31)]]))
     (Array(True, dtype=bool), Array(False, dtype=bool))
   """
+  return rises_by_one(ids).all()
+
+
+def rises_by_one(ids: Num[Array, '... n']) -> Bool[Array, '... n_less_one']:
+  """Whether each number but the first is the one before it, plus one."""
   before, after = ids[..., :-1], ids[..., 1:]
-  return ((after - before == 1) & (after > before)).all()  # the least id is the largest, plus one
+  return (after - before == 1) & (after > before)  # the least id is the largest, plus one

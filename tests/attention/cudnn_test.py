@@ -22,9 +22,15 @@ def pretended(monkeypatch):
   """A machine that has cuDNN, in float32, and counts how often it is called."""
   calls = []
 
-  def by_index(q, k, v, rules, implementation):
-    jax.debug.callback(lambda: calls.append(implementation))
-    return original(q, k, v, rules, 'xla')
+  def by_index(q, k, v, rules, implementation, lengths=(None, None)):
+    whole = lengths[0] is None
+    jax.debug.callback(lambda: calls.append(implementation if whole else 'lengths'))
+    out = original(q, k, v, rules, 'xla', lengths)
+    if whole:
+      return out
+    index = jnp.arange(q.shape[1])[None, :, None, None]
+    # What is behind the end of a row is anything.
+    return jnp.where(index < lengths[0][:, None, None, None], out, jnp.nan)
 
   original = cudnn.by_index
   monkeypatch.setattr(cudnn, 'by_index', by_index)
@@ -33,20 +39,27 @@ def pretended(monkeypatch):
   return calls
 
 
-def both(line='rope', **options):
-  """The way through cuDNN, and the dense reference, with gradients of q, k and v."""
+def both(line='rope', known=True, **options):
+  """The way through cuDNN, and the dense reference, with gradients of q, k and v.
+
+  Where segments are not `known`, they are arguments of the compiled program.
+  """
   scheme = posjax.get(line)
   params = posjax.init(scheme, jax.random.key(0), posjax.Dims(64, HEADS, WIDTH, 2))
   normal = lambda heads: jnp.asarray(DRAW.normal(size=(2, LENGTH, heads, WIDTH)), jnp.float32)
   q, k, v, weights = normal(HEADS), normal(2), normal(2), normal(HEADS)
   options = {'q_pos': jnp.arange(LENGTH) + 5, 'k_pos': jnp.arange(LENGTH) + 5, **options}
 
-  def number(implementation, q, k, v):
-    out = posjax.attend(q, k, v, scheme, params, implementation=implementation, **options)
+  traced = {} if known else {name: options.pop(name) for name in ('q_segments', 'k_segments')}
+
+  def number(implementation, q, k, v, traced):
+    given = {'implementation': implementation, **options, **traced}
+    out = posjax.attend(q, k, v, scheme, params, **given)
     return (out * weights).sum(), out
 
   grad = jax.value_and_grad(number, argnums=(1, 2, 3), has_aux=True)
-  found = [jax.tree.leaves(jax.jit(grad, static_argnums=0)(w, q, k, v)) for w in ('cudnn', 'dense')]
+  grad = jax.jit(grad, static_argnums=0)
+  found = [jax.tree.leaves(grad(way, q, k, v, traced)) for way in ('cudnn', 'dense')]
   jax.effects_barrier()
   return found
 
@@ -61,13 +74,35 @@ def test_it_is_asked_for_the_same_attention(pretended, options):
   assert set(pretended) == {'cudnn'}
 
 
+ROWS = jnp.array([[3] * 7 + [0] * 4, [1] * LENGTH])
+PADDED = {
+  'both sides': {'q_segments': ROWS, 'k_segments': ROWS},
+  'causal': {'q_segments': ROWS, 'k_segments': ROWS, 'causal': True},
+  'a window': {'q_segments': ROWS, 'k_segments': ROWS, 'window': (3, 0)},
+  'keys alone': {'q_segments': jnp.array([[3] * LENGTH, [1] * LENGTH]), 'k_segments': ROWS},
+  'one row for all': {'q_segments': ROWS[:1], 'k_segments': ROWS[:1]},
+}
+
+
+@pytest.mark.parametrize('known', [True, False])
+@pytest.mark.parametrize('options', PADDED.values(), ids=PADDED)
+def test_rows_that_are_padded_behind_are_given_by_their_lengths(pretended, options, known):
+  """Also where the segments are known only when the program runs."""
+  for one, other in zip(*both(known=known, **options), strict=True):
+    assert error(one, other) <= 1e-5
+  assert set(pretended) == {'lengths'}
+
+
 SEGMENTS = jnp.asarray(np.repeat([1, 2], [5, 6]))
 SHUFFLED = jnp.asarray(np.random.default_rng(3).permutation(LENGTH))
 REFUSED = {
   'other ids': {'causal': True, 'q_pos': SHUFFLED, 'k_pos': SHUFFLED},
   'queries that are not the keys': {'causal': True, 'q_pos': jnp.arange(LENGTH) + 9},
   'documents': {'q_segments': SEGMENTS, 'k_segments': SEGMENTS},
-  'padding': {'q_segments': SEGMENTS * 0, 'k_segments': SEGMENTS * 0},
+  'a row of padding': {'q_segments': SEGMENTS * 0, 'k_segments': SEGMENTS * 0},
+  'padding before': {'q_segments': ROWS[:, ::-1], 'k_segments': ROWS[:, ::-1]},
+  'padding within': {'q_segments': ROWS[1:], 'k_segments': jnp.arange(LENGTH) % 2},
+  'an order that falls behind': {'causal': True, 'q_order': -SHUFFLED, 'k_order': -SHUFFLED},
   'a cap': {'logit_cap': 3.0},
   'a mask': {'mask': jnp.tri(LENGTH, dtype=bool)},
   'sinks': {'sinks': jnp.ones(HEADS)},
@@ -105,11 +140,23 @@ def test_heads_of_any_widths_are_filled_up(pretended):
 
 
 @pytest.mark.skipif(jax.default_backend() != 'gpu', reason='cuDNN needs an NVIDIA GPU')
+@pytest.mark.parametrize('lengths', [(256, 256), (256, 130)])
 @pytest.mark.parametrize('causal', [False, True])
-def test_cudnn_is_the_reference(causal):
+def test_cudnn_is_the_reference(causal, lengths):
+  """Values, and the gradients of q, k and v, also of rows with padding behind them."""
   scheme, pos = posjax.get('rope'), jnp.arange(256)
-  q, k, v = jax.random.normal(jax.random.key(0), (3, 2, 256, 4, 64), jnp.bfloat16)
-  run = lambda way: posjax.attend(
-    q, k, v, scheme, {}, q_pos=pos, k_pos=pos, causal=causal, implementation=way
-  )
-  assert error(run('cudnn').astype(jnp.float32), run('dense').astype(jnp.float32)) <= 1e-2
+  q, k, v, weights = jax.random.normal(jax.random.key(0), (4, 2, 256, 4, 64), jnp.bfloat16)
+  segments = (pos[None] < jnp.array(lengths)[:, None]).astype(jnp.int32)
+  options = {'q_pos': pos, 'k_pos': pos, 'causal': causal}
+  options |= {'q_segments': segments, 'k_segments': segments}
+
+  def run(way):
+    def number(q, k, v):
+      out = posjax.attend(q, k, v, scheme, {}, implementation=way, **options)
+      return (out * weights).astype(jnp.float32).sum(), out
+
+    grads, out = jax.grad(number, (0, 1, 2), has_aux=True)(q, k, v)
+    return [x.astype(jnp.float32) for x in (out, *grads)]
+
+  for one, other in zip(run('cudnn'), run('dense'), strict=True):
+    assert error(one, other) <= 2e-2
