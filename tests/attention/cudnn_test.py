@@ -7,12 +7,15 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from flax import nnx
 
 import posjax
 from posjax.attention import cudnn
 from posjax.attention.devices import KNOWN
+from posjax.models.transformer import Transformer
 from tests.support.draws import DRAW
 from tests.support.loops import error
+from tests.support.programs import equations
 
 HEADS, WIDTH, LENGTH = 4, 16, 11
 
@@ -128,6 +131,23 @@ def test_heads_whose_products_cudnn_would_take_for_hidden_pairs_give_nan(pretend
   run = lambda size: posjax.attend(size * x, x, x, 'rope', {}, **ids)
   np.testing.assert_allclose(run(1e14), 1)
   assert jnp.isnan(run(1e16)).all()
+
+
+def names(program):
+  """The primitives of a program, in order."""
+  return [equation.primitive.name for equation in equations(program)]
+
+
+def test_a_decoder_of_one_document_has_no_second_way_in_its_program(pretended):
+  """Its ids are data, but the order of its tokens is known while JAX traces it."""
+  sizes = {'num_layers': 1, 'width': 16, 'num_heads': 2, 'implementation': 'cudnn'}
+  model = Transformer(7, [posjax.get('rope')], **sizes, rngs=nnx.Rngs(0))
+  tokens = jnp.ones((2, LENGTH), jnp.int32)
+  program = jax.make_jaxpr(lambda *args: model(*args))(tokens, jnp.arange(LENGTH)).jaxpr
+  assert names(program).count('debug_callback') == 1  # of `pretended`
+  choices = [each for each in equations(program) if each.primitive.name == 'cond']
+  branches = [names(branch.jaxpr) for each in choices for branch in each.params['branches']]
+  assert all('dot_general' not in branch for branch in branches)
 
 
 def test_heads_of_any_widths_are_filled_up(pretended):
