@@ -214,8 +214,8 @@ def known_numbers() -> contextlib.AbstractContextManager[Any]:
   return contextlib.nullcontext() if inside else jax.ensure_compile_time_eval()
 
 
-def numbers(length: int) -> Int[Array, ' length']:
-  """0, 1, 2 ..: the numbers of tokens, which stay known in a function that is traced."""
+def known_arange(length: int) -> Int[Array, ' length']:
+  """`jnp.arange(length)`, which stays known in a function that is traced."""
   with known_numbers():
     return jnp.arange(length, dtype=jnp.int32)
 

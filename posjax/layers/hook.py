@@ -11,7 +11,7 @@ from jaxtyping import Array, Inexact, Int, Num
 
 from posjax.arguments import Share, read, shown
 from posjax.attention import attend
-from posjax.attention.inputs import check_places, numbers, read_window
+from posjax.attention.inputs import check_places, known_arange, read_window
 from posjax.layers import arguments
 from posjax.layers.tokens import check_array, check_ids
 from posjax.scheme import Ids, Params, Scheme, check_is_scheme, declares, merge, split
@@ -184,9 +184,9 @@ def numbered(
     q_pos, k_pos = start + jnp.arange(queries), jnp.arange(keys)
     return {'q_pos': q_pos, 'k_pos': k_pos, 'q_order': q_pos, 'k_order': k_pos}
   if 'q_pos' not in given:
-    given['q_pos'] = numbers(queries)
+    given['q_pos'] = known_arange(queries)
     if queries != keys and 'k_pos' not in given:
-      given['k_pos'] = numbers(keys)
+      given['k_pos'] = known_arange(keys)
   return given
 
 

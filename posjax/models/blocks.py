@@ -16,7 +16,7 @@ import jax.numpy as jnp
 from flax import nnx
 from jaxtyping import Array, Float, Inexact, Int
 
-from posjax.attention.inputs import numbers
+from posjax.attention.inputs import known_arange
 from posjax.layers.cache import Cache
 from posjax.layers.tokens import Tokens
 from posjax.models import axes
@@ -260,7 +260,7 @@ class Block(nnx.Module):
         x = normalize(self.norms[0], past.x, past.segments, None) if before else past.x
         return self.attention(y, ids, past=past._replace(x=x), **drops, **tokens)
       if cache is None:
-        order = numbers(y.shape[1])
+        order = known_arange(y.shape[1])
         rest: dict[str, Any] = {'return_weights': return_weights, **drops, **tokens}
         return noted('own', self.attention(y, ids, order=order, **rest))
       y, cache = self.attention.extend(y, cache, ids, **tokens)

@@ -277,7 +277,7 @@ def _kernels(plan: Plan, problem: Problem):
 
 
 def _taken(sinks, top, delta):
-  """Of each row of the batch, by head: the cotangent of its sinks' logits, negative.
+  """The negative cotangent of the sinks' logits, by row of the batch and head.
 
   A sink takes its share of each query, and gives nothing for it.
   """
