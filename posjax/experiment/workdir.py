@@ -191,14 +191,15 @@ def check_vocabulary(vocabulary: Mapping[str, Any] | None, workdir: Path) -> Non
   """Refuses a vocabulary in which the tokens of the folder's run have other numbers."""
   path = workdir / DATA
   noted = _read_data(path).get('vocabulary') if path.exists() else None
-  if noted is not None and noted != _hash(vocabulary):
+  if noted is not None and noted != vocabulary_hash(vocabulary):
     raise ValueError(
       f'{workdir} holds a run whose vocabulary has the sha256 {noted}, but it is now '
-      f'{_hash(vocabulary)}: put back the {VOCABULARY} of the run, or give another --workdir.'
+      f'{vocabulary_hash(vocabulary)}: put back the {VOCABULARY} of the run, or give another '
+      '--workdir.'
     )
 
 
-def _hash(vocabulary: Mapping[str, Any] | None) -> str:
+def vocabulary_hash(vocabulary: Mapping[str, Any] | None) -> str:
   """SHA-256 of what a vocabulary is as JSON, however that is laid out in a file."""
   text = json.dumps(json.loads(json.dumps(vocabulary)), sort_keys=True)
   return hashlib.sha256(text.encode()).hexdigest()
@@ -258,7 +259,7 @@ def note_data(
     seen = [one for one in seen if one['from_step'] < step or one['sha256'] == sha256]
     if not seen or seen[-1]['sha256'] != sha256:
       seen = [*seen, {'sha256': sha256, 'from_step': step}]
-  hashed = {} if vocabulary is None else {'vocabulary': _hash(vocabulary)}
+  hashed = {} if vocabulary is None else {'vocabulary': vocabulary_hash(vocabulary)}
   if is_first() and (sha256 is not None or hashed):
     write_json(workdir / DATA, {'seen': seen, **hashed})
   return seen

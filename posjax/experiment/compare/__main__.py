@@ -24,7 +24,7 @@ from posjax.experiment.compare.grid import Cell, cells, read_axis, read_schemes
 from posjax.experiment.compare.origin import origin
 from posjax.experiment.compare.pool import Ended, run_all
 from posjax.experiment.compare.progress import Grid
-from posjax.experiment.compare.summary import data_of_axes, summarize
+from posjax.experiment.compare.summary import data_of, expected_data, summarize
 from posjax.experiment.compare.table import print_tables
 from posjax.experiment.flags import Command, parse
 from posjax.experiment.interrupt import interrupts, leave_quietly
@@ -143,10 +143,10 @@ def work(todo: Plan) -> None:
       if len(left) < len(todo.mine):
         grid.say(f'{len(todo.mine) - len(left)} of {len(todo.mine)} runs had finished before')
       running = []
-      known = data_of_axes((cell, there[cell.id]) for cell in todo.mine if cell.id in there)
+      known = data_of((cell, there[cell.id]) for cell in todo.mine if cell.id in there)
 
       def options(cell):
-        data = None if todo.allow_changed_data else known.get(str(cell.axes))
+        data = {} if todo.allow_changed_data else expected_data(known, cell)
         return {'data': data, 'allow_changed_data': todo.allow_changed_data}
 
       def tick(now):
@@ -162,8 +162,7 @@ def work(todo: Plan) -> None:
         for end in in_order(done, left, begun):
           check_held(held, path)
           keep(todo, end)
-          for axes, data in data_of_axes([(end.cell, end.row)]).items():
-            known.setdefault(axes, data)
+          known = {**data_of([(end.cell, end.row)]), **known}
           ended += 1
           grid.ended(end, [cell for cell in running if cell.id != end.cell.id])
       if ended < len(left):

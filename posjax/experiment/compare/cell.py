@@ -1,21 +1,29 @@
 """One cell of a grid: the run of train.py, and what is measured of it."""
 
+import contextlib
+import hashlib
 import os
 import time
+from collections.abc import Mapping
+from importlib import metadata
 from pathlib import Path
 from statistics import median
+from types import MappingProxyType
 from typing import Any
 
 import jax
+import numpy as np
 from ml_collections import ConfigDict
 
 import posjax
 from posjax.experiment import evaluation, record, training
+from posjax.experiment.compare import results
 from posjax.experiment.compare.origin import commit
 from posjax.experiment.plain import sentence
 from posjax.experiment.run import Result, Setup, evaluate, run, setup
 from posjax.experiment.sharding import put_batch
-from posjax.experiment.workdir import METRICS, data_changes
+from posjax.experiment.task import Task
+from posjax.experiment.workdir import METRICS, data_changes, vocabulary_hash
 
 CURVE = 200  # points of a curve, at most
 
@@ -25,15 +33,18 @@ class Refused(ValueError):
 
 
 def run_cell(
-  config: ConfigDict, folder: Path, data: str | None = None, allow_changed_data: bool = False
+  config: ConfigDict,
+  folder: Path,
+  data: Mapping[str, str] = MappingProxyType({}),
+  allow_changed_data: bool = False,
 ) -> dict[str, Any] | None:
   """Trains, or goes on training, as train.py does, and measures. None if it was interrupted.
 
   Args:
     config: as train.py takes it.
     folder: of this run.
-    data: the sha256 of the data of the runs that this one is compared with; None if there is none
-      yet, or they may differ.
+    data: `results.hashes` of the runs that this one is compared with; none if there are none yet,
+      or they may differ.
     allow_changed_data: whether a run goes on though its data changed since it began.
 
   Returns:
@@ -49,12 +60,13 @@ def run_cell(
   except (ValueError, TypeError, OSError, ImportError) as error:
     raise Refused(sentence(error)) from error
   task = prepared.task
-  found = task.facts.get('sha256')
-  if data is not None and found is not None and found != data:
+  facts = {name: str(value) for name, value in task.facts.items()}
+  read = _read(task)
+  other = results.other_data(data, results.hashes({'facts': facts, 'read': read}))
+  if other:
     raise ValueError(
-      f'The runs to compare with had data with the sha256 {data}, but the data now have {found}: '
-      'put the old data back, give another --workdir, or go on nevertheless with '
-      '--allow_changed_data.'
+      f'This run would have {other}, by its sha256, as the runs to compare with: put the old data '
+      'or packages back, give another --workdir, or go on nevertheless with --allow_changed_data.'
     )
   headline = task.evaluations[0]
   # A loss has no natural threshold: it is compared with that of the model before its first step.
@@ -65,7 +77,7 @@ def run_cell(
   changed = data_changes(result.data_history)
   return {
     **({'changed': changed} if changed else {}),
-    'facts': {name: str(value) for name, value in task.facts.items()},
+    'facts': facts,
     'unit': task.unit.name,
     **prepared.computing,
     'evaluations': evaluation.described(task),
@@ -77,8 +89,43 @@ def run_cell(
     'seconds': time.monotonic() - begun,
     'device': jax.devices()[0].device_kind,
     'commit': commit(),
-    'versions': {'posjax': posjax.__version__, 'jax': jax.__version__},
+    'versions': _versions(),
+    'read': read,
   }
+
+
+# What shapes the examples of a run, or its numbers; those that are not installed shape neither.
+_PACKAGES = (
+  'jax', 'jaxlib', 'flax', 'optax', 'numpy', 'grain', 'sentencepiece', 'sacrebleu',
+  'tensorflow-datasets',
+)  # fmt: skip
+
+
+def _versions() -> dict[str, str]:
+  found = {'posjax': posjax.__version__}
+  for name in _PACKAGES:
+    with contextlib.suppress(metadata.PackageNotFoundError):
+      found[name] = metadata.version(name)
+  return found
+
+
+def _read(task: Task) -> dict[str, str]:
+  """SHA-256 of what the model gets, as it is spelled: two runs of one seed should have the same.
+
+  'examples' are the first training batch and all batches of the headline evaluation. Other files,
+  or another version of a package that spells them, change it, and a shuffle of other training
+  examples almost surely does.
+  """
+  digest = hashlib.sha256()
+  for batch in (next(iter(task.train_batches(0, 1))), *task.evaluations[0].batches()):
+    for path, leaf in jax.tree.leaves_with_path(batch):
+      array = np.asarray(leaf)
+      data = array.tobytes() if array.dtype.hasobject is False else repr(array.tolist()).encode()
+      digest.update(f'{jax.tree_util.keystr(path)} {array.dtype} {array.shape} '.encode() + data)
+  found = {'examples': digest.hexdigest()}
+  return (
+    found if task.vocabulary is None else {**found, 'vocabulary': vocabulary_hash(task.vocabulary)}
+  )
 
 
 def _cost(prepared: Setup, result: Result) -> dict[str, Any]:

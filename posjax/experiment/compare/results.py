@@ -7,6 +7,7 @@ A line describes its evaluations, so that it can be read without the task that m
     its first metric.
   scores: by evaluation, the number of each metric, `counted` and `why`.
   untrained: the numbers of the headline evaluation before the first step.
+  read: hashes of the examples as they were spelled, and of the vocabulary; older lines lack them.
   dtype, attention: as of `posjax.experiment.run.computing`; older lines lack them.
 """
 
@@ -99,6 +100,30 @@ _WORDS: Mapping[Any, str] = {
   dict: 'an object',
   list: 'a list',
 }
+
+
+EXAMPLES = 'spelled examples'
+
+
+def hashes(line: Line) -> dict[str, str]:
+  """SHA-256 of what a run has read: of its files, its vocabulary and its examples as spelled.
+
+  Those that a line does not have are left out: a generated task has no files, and lines of older
+  versions do not say how their examples are spelled.
+  """
+  read = line.get('read', {})
+  found = {
+    'data': line.get('facts', {}).get('sha256'),
+    'a vocabulary': read.get('vocabulary'),
+    EXAMPLES: read.get('examples'),
+  }
+  return {name: sha256 for name, sha256 in found.items() if sha256 is not None}
+
+
+def other_data(expected: Mapping[str, str], found: Mapping[str, str]) -> str:
+  """Words on the first hash that is not the expected one; '' where all are."""
+  names = [name for name in found if name in expected and expected[name] != found[name]]
+  return f'{names[0]} {found[names[0]]}, not {expected[names[0]]}' if names else ''
 
 
 def judged(line: Line) -> list[str]:

@@ -8,7 +8,15 @@ from typing import Any, NamedTuple
 from ml_collections import ConfigDict
 
 from posjax.experiment.compare.grid import Cell
-from posjax.experiment.compare.results import Line, headline, judged, label
+from posjax.experiment.compare.results import (
+  EXAMPLES,
+  Line,
+  hashes,
+  headline,
+  judged,
+  label,
+  other_data,
+)
 from posjax.experiment.compare.statistics import Interval, interval, verdict
 from posjax.experiment.settings import Rules
 
@@ -218,33 +226,44 @@ def summarize(
   return Summary(tuple(rows), baseline, what, threshold, found, different)
 
 
-def data_of_axes(ended: Iterable[tuple[Cell, Line]]) -> dict[str, str]:
-  """The sha256 of the data of runs that ended, by their axis values; the first where they differ.
+Known = Mapping[tuple[str, ...], str]  # of `data_of`
 
-  Runs with other axis values may well have other data. Lines that do not say are left out.
+
+def data_of(ended: Iterable[tuple[Cell, Line]]) -> Known:
+  """The hashes of what runs that ended have read; the first where they differ.
+
+  Lines that do not say are left out.
   """
-  known: dict[str, str] = {}
+  known: dict[tuple[str, ...], str] = {}
   for cell, line in ended:
-    sha256 = line.get('facts', {}).get('sha256')
-    if sha256 is not None:
-      known.setdefault(str(cell.axes), sha256)
+    for name, sha256 in hashes(line).items():
+      known.setdefault(_key(cell, name), sha256)
   return known
+
+
+def expected_data(known: Known, cell: Cell) -> dict[str, str]:
+  """By name, those of the hashes that the run of a cell should have, too."""
+  return {key[0]: sha256 for key, sha256 in known.items() if key == _key(cell, key[0])}
+
+
+def _key(cell: Cell, name: str) -> tuple[str, ...]:
+  """The name of a hash, with what decides the data that it is of: axes, and for batches the seed."""
+  return (name, str(cell.axes), *([str(cell.seed)] if name == EXAMPLES else []))
 
 
 def different_data(ended: Sequence[tuple[Cell, Line]]) -> str:
   """A sentence about runs that are compared and did not see the same data; '' if all did."""
-  known, parts = data_of_axes(ended), []
+  known, parts = data_of(ended), []
   for cell, line in ended:
-    sha256 = line.get('facts', {}).get('sha256')
-    first = known.get(str(cell.axes))
     where = f'{cell.scheme}, seed {cell.seed}'
-    if sha256 is not None and sha256 != first:
-      parts.append(f'{where} had {sha256}, not {first}')
+    other = other_data(expected_data(known, cell), hashes(line))
+    if other:
+      parts.append(f'{where} had {other}')
     elif 'changed' in line:
       parts.append(f'{where}: {line["changed"].rstrip(".")}')
   if not parts:
     return ''
-  return f'These runs did not see the same data, by its sha256: {"; ".join(parts)}.'
+  return f'These runs did not see the same data, by their sha256: {"; ".join(parts)}.'
 
 
 def summarize_lines(results: Mapping[str, Line], baseline: str, rules: Rules) -> Summary | None:

@@ -3,9 +3,18 @@
 import json
 
 import numpy as np
+import pytest
 
 from posjax.experiment import sharding, training
-from posjax.experiment.compare.cell import CURVE, _curve, programs_folder, run_cell, steps_done
+from posjax.experiment.compare import results
+from posjax.experiment.compare.cell import (
+  CURVE,
+  _curve,
+  _read,
+  programs_folder,
+  run_cell,
+  steps_done,
+)
 from posjax.experiment.run import setup
 from tests.experiment.support import runs, small_grid
 
@@ -53,6 +62,29 @@ def test_a_cell_says_what_its_run_says_and_the_same_when_it_is_run_again(tmp_pat
   assert {k: v for k, v in again.items() if k not in MACHINE} == {
     k: v for k, v in row.items() if k not in MACHINE
   }
+  # A run that would get other examples is refused before it begins.
+  other = {**results.hashes(row), results.EXAMPLES: 'x' * 64}
+  message = f'spelled examples {row["read"]["examples"]}, not {"x" * 64}'
+  with pytest.raises(ValueError, match=message):
+    run_cell(config, tmp_path / 'other', data=other)
+  assert not (tmp_path / 'other').exists()
+
+
+def test_what_was_read_is_the_same_for_all_schemes_and_another_for_another_seed(tmp_path):
+  text = ''.join(np.random.default_rng(0).choice(list('abcdefghij '), 60_000))
+  (tmp_path / 'letters.txt').write_text(text)
+  config = tiny(f'file:{tmp_path / "letters.txt"}')
+
+  def read(**changes):
+    one = config.copy_and_resolve_references()
+    one.update(changes)
+    return _read(setup(one, tmp_path / repr(changes)).task)
+
+  first = read()
+  assert read(scheme='rope') == read(scheme='sinusoidal') == first
+  assert read(seed=1)['examples'] != first['examples']
+  (tmp_path / 'letters.txt').write_text(text[1:])
+  assert read(scheme='alibi')['examples'] != first['examples']
 
 
 def test_seeds_share_their_program_and_not_their_numbers(tmp_path):

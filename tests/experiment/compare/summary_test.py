@@ -342,7 +342,7 @@ def test_runs_on_different_data_are_not_averaged_unless_that_is_allowed_and_told
   assert [(cell.scheme, cell.seed) for cell in cells][-1] == ('rope', 1)
   data = ['a' * 64] * 3 + ['b' * 64]
   rows = {c.id: with_data(result([100, 50]), d) for c, d in zip(cells, data, strict=True)}
-  message = f'rope, seed 1 had {"b" * 64}, not {"a" * 64}'
+  message = f'rope, seed 1 had data {"b" * 64}, not {"a" * 64}'
   with pytest.raises(ValueError, match=message):
     summarize(cells, rows, 'none', RULES)
   found = summarize(cells, rows, 'none', RULES, allow_changed_data=True)
@@ -356,6 +356,22 @@ def test_runs_on_different_data_are_not_averaged_unless_that_is_allowed_and_told
   with pytest.raises(ValueError, match=r'none, seed 0: It changed\. Take the lines'):
     summarize(cells, changed, 'none', RULES)
   assert summarize(cells, {**same, cells[0].id: result([100, 50])}, 'none', RULES).data == ''
+
+
+def test_runs_whose_examples_are_spelled_otherwise_are_not_paired():
+  """The same files, read by another version of what spells them, are other examples."""
+  cells = grid(['none', 'rope'], 2)
+  read = [{'examples': f'{cell.seed}' * 64, 'vocabulary': 'v' * 64} for cell in cells]
+  line = lambda one: {**with_data(result([100, 50]), 'a' * 64), 'read': one}
+  rows = lambda read: {cell.id: line(one) for cell, one in zip(cells, read, strict=True)}
+  assert summarize(cells, rows(read), 'none', RULES).data == ''
+  last = cells[-1]
+  for name, what in (('examples', 'spelled examples'), ('vocabulary', 'a vocabulary')):
+    other = [*read[:-1], {**read[-1], name: 'x' * 64}]
+    message = f'{last.scheme}, seed {last.seed} had {what} {"x" * 64}, not {read[-1][name]}'
+    with pytest.raises(ValueError, match=message):
+      summarize(cells, rows(other), 'none', RULES)
+    assert message in summarize(cells, rows(other), 'none', RULES, allow_changed_data=True).data
 
 
 def test_other_axis_values_may_have_other_data():
