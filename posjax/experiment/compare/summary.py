@@ -247,7 +247,7 @@ def expected_data(known: Known, cell: Cell) -> dict[str, str]:
 
 
 def _key(cell: Cell, name: str) -> tuple[str, ...]:
-  """The name of a hash, with what decides the data that it is of: axes, and for batches the seed."""
+  """A hash's name, with what decides the data it is of: the axes and, for batches, the seed."""
   return (name, str(cell.axes), *([str(cell.seed)] if name == EXAMPLES else []))
 
 
