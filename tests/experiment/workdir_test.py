@@ -134,8 +134,8 @@ def test_changed_data_are_refused_with_both_hashes_or_allowed_and_told(folder, t
 
 
 def test_a_cell_on_other_data_than_those_it_is_compared_with_is_refused(config, tmp_path):
-  with pytest.raises(ValueError, match=f'with the sha256 {"0" * 64}, but the data now have {HASH}'):
-    run_cell(config, tmp_path / 'cell', data='0' * 64)
+  with pytest.raises(ValueError, match=f'This run would have data {HASH}, not {"0" * 64}, by'):
+    run_cell(config, tmp_path / 'cell', data={'data': '0' * 64})
   assert not (tmp_path / 'cell').exists()
 
 
