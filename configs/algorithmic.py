@@ -39,6 +39,8 @@ def get_config() -> ConfigDict:
   c.model.width = 128
   c.model.num_heads = 4
   c.optimizer.learning_rate = 1e-3
+  c.compare.learned = 0.9  # of all answers of the training lengths
+  c.compare.margin = 0.5  # points
   c.eval_every = 250
   c.checkpoint_every = 250
   return c

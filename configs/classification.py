@@ -49,6 +49,8 @@ def get_config() -> ConfigDict:
   c.optimizer.learning_rate = 3e-3
   c.optimizer.warmup_steps = 30
   c.optimizer.weight_decay = 0.01
+  c.compare.learned = 0.9  # of all training texts
+  c.compare.margin = 0.5  # points
   c.log_every = 50
   c.eval_every = 150
   c.checkpoint_every = 300

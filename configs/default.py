@@ -81,8 +81,9 @@ def get_config() -> ConfigDict:
 
   c.compare = ConfigDict()  # for comparisons alone
   c.compare.quality = ''  # a metric, as 'loss' or 'accuracy'; '' is the task's first one
-  c.compare.learned_accuracy = 0.9  # a run has learned at this share of the metric's best number
-  c.compare.learned_share = 0.5  # a loss: this share of the untrained one must be gone
+  c.compare.learned_by = ''  # the metric by which a run has learned; '' is quality
+  c.compare.learned = 0.5  # of the way from the loss of the best constant answer to 0
+  c.compare.margin = 0.02  # bits: two schemes that differ by less are equal
 
   c.log_every = 10  # steps
   c.eval_every = 100

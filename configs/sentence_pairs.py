@@ -58,6 +58,8 @@ def get_config() -> ConfigDict:
   c.optimizer.learning_rate = 3e-3
   c.optimizer.warmup_steps = 50
   c.optimizer.weight_decay = 0.01
+  c.compare.learned_by = 'loss'  # people, too, disagree on labels of real pairs
+  c.compare.margin = 0.5  # points
   c.log_every = 50
   c.eval_every = 300
   c.checkpoint_every = 600

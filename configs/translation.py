@@ -47,6 +47,8 @@ def get_config() -> ConfigDict:
   c.optimizer.warmup_steps = 60
   c.optimizer.b2 = 0.98
   c.optimizer.weight_decay = 0.0
+  c.compare.learned_by = 'loss'  # of the right next token: there are several translations
+  c.compare.margin = 0.3  # BLEU
   c.log_every = 20
   c.eval_every = 200
   c.checkpoint_every = 200

@@ -19,7 +19,8 @@ from posjax.experiment.sharding import put_batch, put_state, put_whole, seen
 from posjax.experiment.task import Arrays, Batch, Evaluation, Role, Task
 
 BEYOND = 'beyond its table'
-RESERVED = ('counted', 'why')  # stored beside the metrics of a score
+RESERVED = ('counted', 'why', 'constant', 'left_out')  # stored beside the metrics of a score
+GROUPS = 20  # of rows, one of which is left out at a time; intervals follow from what it changes
 
 
 class Score(NamedTuple):
@@ -32,6 +33,9 @@ class Score(NamedTuple):
     why: why there are no numbers: `BEYOND` where the model's output is NaN, or what the model said
       when it refused the input; '' where there are numbers.
     errors: by metric, the standard errors of its number or array, where they are known.
+    constant: by metric, the number of the best constant answer, where it is known.
+    left_out: by metric, its number without one of `GROUPS` groups of rows each, in their order; of
+      as many as there are rows where these are fewer. Nothing where it was not asked for.
   """
 
   values: Mapping[str, float]
@@ -39,6 +43,8 @@ class Score(NamedTuple):
   counted: int = 0
   why: str = ''
   errors: Mapping[str, Any] = MappingProxyType({})
+  constant: Mapping[str, float] = MappingProxyType({})
+  left_out: Mapping[str, Sequence[float]] = MappingProxyType({})
 
 
 class Refused(Exception):
@@ -71,20 +77,25 @@ def check(task: Task) -> None:
     reserved = [name for name in evaluation.metrics if name in RESERVED or '/' in name]
     if reserved:
       raise ValueError(
-        f'A metric should not be called {" or ".join(RESERVED)}, nor have a slash in its name, but '
+        f'A metric should not be called {", ".join(RESERVED)}, nor have a slash in its name, but '
         f'{evaluation.name!r} has {reserved[0]!r}.'
       )
 
 
-def evaluate(evaluation: Evaluation, graph: Any, state: Any, mesh: Mesh, key) -> Score:
-  """Scores a model."""
+def evaluate(
+  evaluation: Evaluation, graph: Any, state: Any, mesh: Mesh, key, leave_out: bool = False
+) -> Score:
+  """Scores a model; with `leave_out`, also without one group of its rows at a time."""
   numbers = [name for name, metric in evaluation.metrics.items() if not metric.array]
   nothing = dict.fromkeys(numbers, math.nan)
   sums, counted, beyond = None, 0, False
+  groups = Groups(evaluation) if leave_out else None
   try:
     for batch, arrays in predictions(evaluation, graph, state, mesh, key):
       new = {name: metric.update(arrays, batch) for name, metric in evaluation.metrics.items()}
       sums = new if sums is None else add(sums, new)
+      if groups is not None:
+        groups.update(arrays, batch)
       counted += evaluation.counted(arrays, batch)
       beyond = beyond or any(map(_has_nan, jax.tree.leaves(arrays)))
   except Refused as refusal:
@@ -95,12 +106,55 @@ def evaluate(evaluation: Evaluation, graph: Any, state: Any, mesh: Mesh, key) ->
   arrays = {name: np.asarray(found[name]) for name in found if name not in nothing}
   if beyond:
     return Score(nothing, arrays, counted, BEYOND)
-  errors = {
-    name: metric.error(sums[name])
-    for name, metric in evaluation.metrics.items()
-    if metric.error is not None
-  }
-  return Score({name: float(found[name]) for name in numbers}, arrays, counted, errors=errors)
+  measured = evaluation.metrics.items()
+  return Score(
+    {name: float(found[name]) for name in numbers},
+    arrays,
+    counted,
+    errors={name: each.error(sums[name]) for name, each in measured if each.error is not None},
+    constant={
+      name: each.constant(sums[name]) for name, each in measured if each.constant is not None
+    },
+    left_out={} if groups is None else groups.left_out(),
+  )
+
+
+class Groups:
+  """The sums of an evaluation's metrics over groups of neighbouring rows, about as many in each.
+
+  Neighbours stay together, since windows of one text are not drawn alone.
+  """
+
+  def __init__(self, evaluation: Evaluation):
+    self.metrics = {name: each for name, each in evaluation.metrics.items() if not each.array}
+    self.rows = sum(map(_rows, evaluation.batches()))
+    self.count = min(GROUPS, self.rows)
+    self.sums: list[Any] = [None] * self.count
+    self.seen = 0
+
+  def update(self, arrays: Arrays, batch: Batch) -> None:
+    """Adds the rows of the next batch."""
+    of_rows = np.arange(self.seen, self.seen + _rows(batch)) * self.count // self.rows
+    self.seen += len(of_rows)
+    for group in np.unique(of_rows):
+      first, end = np.searchsorted(of_rows, (group, group + 1))
+      part = jax.tree.map(lambda x, a=first, b=end: x[a:b], (arrays, batch))
+      new = {name: metric.update(*part) for name, metric in self.metrics.items()}
+      there = self.sums[group]
+      self.sums[group] = new if there is None else add(there, new)
+
+  def left_out(self) -> dict[str, list[float]]:
+    """By metric, the numbers without each group; nothing where there is but one."""
+    if self.count < 2:
+      return {}
+    without = [
+      functools.reduce(add, self.sums[:group] + self.sums[group + 1 :])
+      for group in range(self.count)
+    ]
+    return {
+      name: [float(metric.finish(sums[name])) for sums in without]
+      for name, metric in self.metrics.items()
+    }
 
 
 def predictions(
@@ -229,8 +283,17 @@ def described(task: Task) -> dict[str, Any]:
 
 
 def plain(score: Score) -> dict[str, Any]:
-  """A score as JSON, without its arrays; non-finite values become null."""
-  return {**finite(dict(score.values)), 'counted': score.counted, 'why': score.why}
+  """A score as JSON, without its arrays; non-finite values become null.
+
+  Its numbers are whole; those that `left_out` and `constant` have are rounded to eight digits.
+  """
+  rounded = lambda value: float(f'{value:.8g}')
+  others = {
+    'constant': {name: rounded(value) for name, value in score.constant.items()},
+    'left_out': {name: list(map(rounded, values)) for name, values in score.left_out.items()},
+  }
+  numbers = {**finite(dict(score.values)), 'counted': score.counted, 'why': score.why}
+  return numbers | finite({name: value for name, value in others.items() if value})
 
 
 def finite(value: Any) -> Any:

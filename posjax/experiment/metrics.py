@@ -6,6 +6,7 @@ likely token is right. Where a row has one answer, T is 1.
 
 import itertools
 import math
+from collections import Counter
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -103,7 +104,10 @@ def count_answers(arrays: Arrays, batch: Batch) -> int:
 
 
 def mean_loss(
-  unit: str, factor: float = 1.0, restate: Callable[[float], float] | None = None
+  unit: str,
+  factor: float = 1.0,
+  restate: Callable[[float], float] | None = None,
+  targets: str | None = None,
 ) -> Metric:
   """The mean loss over the tokens that count.
 
@@ -111,22 +115,33 @@ def mean_loss(
     unit: its name.
     factor: what one nat is in that unit.
     restate: a function of the mean that is to be reported in its place, such as perplexity.
+    targets: the entry of a batch with the right tokens, [B, T], where the loss is their
+      cross-entropy: the best constant answer then is known.
   """
 
-  def update(arrays: Arrays, batch: Batch) -> Rows:
-    return sums_of_rows(arrays['loss'], arrays['weights'])
+  def update(arrays: Arrays, batch: Batch) -> tuple[Rows, Counter[int]]:
+    ids = [] if targets is None else np.asarray(batch[targets])[arrays['weights'] > 0].tolist()
+    return sums_of_rows(arrays['loss'], arrays['weights']), Counter(ids)
 
-  def finish(sums: Rows) -> float:
-    mean = factor * float(sums.mean())
-    return mean if restate is None else restate(mean)
+  def stated(nats: float) -> float:
+    return factor * nats if restate is None else restate(factor * nats)
 
-  def error(sums: Rows) -> float:
-    mean, half = factor * float(sums.mean()), factor * float(sums.error())
-    if restate is None or math.isnan(half):
+  def finish(sums: tuple[Rows, Counter[int]]) -> float:
+    return stated(float(sums[0].mean()))
+
+  def error(sums: tuple[Rows, Counter[int]]) -> float:
+    mean, half = float(sums[0].mean()), float(sums[0].error())
+    if math.isnan(half):
       return half
-    return abs(restate(mean + half) - restate(mean - half)) / 2
+    return abs(stated(mean + half) - stated(mean - half)) / 2
 
-  return Metric(update, finish, unit, higher=False, error=error)
+  def constant(sums: tuple[Rows, Counter[int]]) -> float:
+    counts = np.array(list(sums[1].values()), np.float64)
+    shares = counts / counts.sum()
+    return stated(float(-(shares * np.log(shares)).sum()))
+
+  known = None if targets is None else constant
+  return Metric(update, finish, unit, higher=False, error=error, constant=known)
 
 
 def token_accuracy(unit: str = '% of tokens right') -> Metric:

@@ -330,11 +330,13 @@ def _started(start: int, last: int) -> str:
   return f'resuming after step {start}' if start else ''
 
 
-def evaluate(prepared: Setup, state: training.State, each: Evaluation) -> Score:
+def evaluate(
+  prepared: Setup, state: training.State, each: Evaluation, leave_out: bool = False
+) -> Score:
   """Scores a model by one of its task's evaluations; ids are drawn alike in all of them."""
   key = jax.random.key(prepared.config.seed)
   both = nnx.merge_state(state.params, state.rest)
-  return evaluation.evaluate(each, prepared.graph, both, prepared.mesh, key)
+  return evaluation.evaluate(each, prepared.graph, both, prepared.mesh, key, leave_out)
 
 
 def _evaluate_during(prepared: Setup, state: training.State) -> dict[str, Score]:
@@ -354,7 +356,11 @@ def finalize(
   these can end the run: a sentence says what could not be done.
   """
   folder, task = prepared.folder, prepared.task
-  scores = {each.name: evaluate(prepared, state, each) for each in task.evaluations}
+  judged = ('trained', 'unseen')  # by which schemes are compared
+  scores = {
+    each.name: evaluate(prepared, state, each, leave_out=each.role in judged)
+    for each in task.evaluations
+  }
   check_folder()
   _write_results(prepared, scores, '', history)
   model = nnx.merge(prepared.graph, state.params, state.rest)

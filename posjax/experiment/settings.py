@@ -39,15 +39,19 @@ class Rules(NamedTuple):
 
   Attributes:
     quality: the metric by which runs are compared, one of the headline evaluation; '' is its first.
-    learned_accuracy: in (0, 1]: where a metric has a best number, a run has learned once it reaches
-      this share of it.
-    learned_share: of an untrained model's number, in (0, 1]: where a metric has no best number, as
-      a loss, a run has learned once this share is gone.
+    learned_by: the metric by which a run has learned, on rows of the training data where it is
+      measured there, else on rows like them; '' is `quality`.
+    learned: in (0, 1], the share of the way that a run must have gone to have learned: from 0 to
+      the metric's best number; or, for a loss, from that of the best constant answer to 0. Where
+      neither is known, every run counts as learned, and the tables say so.
+    margin: the difference in `quality`, as it is shown, within which two schemes are equal; 0 is
+      none, and nothing is then found equal.
   """
 
   quality: str
-  learned_accuracy: Portion
-  learned_share: Portion
+  learned_by: str
+  learned: Portion
+  margin: Annotated[float, Range(0)]
 
 
 class Attention(NamedTuple):

@@ -51,6 +51,9 @@ class Metric(NamedTuple):
     error: `(sums) -> number`, the standard error of what `finish` returns, over the rows that were
       drawn to be judged, for the error bars of pictures; None where nobody knows it. Where `array`
       is set, it belongs to the means over `posjax.experiment.metrics.windows`.
+    constant: `(sums) -> number`, what `finish` would return for the best answer that is the same
+      for every token or row, as the entropy of their frequencies is of a mean cross-entropy; None
+      where nobody knows it. A comparison sees by it whether a model has learned.
   """
 
   update: Callable[[Arrays, Batch], Any]
@@ -62,6 +65,7 @@ class Metric(NamedTuple):
   digits: int = 3
   array: bool = False
   error: Callable[[Any], Any] | None = None
+  constant: Callable[[Any], float] | None = None
 
 
 class Evaluation(NamedTuple):

@@ -147,7 +147,8 @@ def test_a_metric_of_the_corpus_sees_every_sentence_once_at_the_end_alone(traine
   assert 0 < score.values['corpus'] < 100
   assert score.counted == 40
   written = json.loads((result.workdir / 'results.json').read_text())
-  assert written['scores']['held out'] == {**score.values, 'counted': 40, 'why': ''}
+  known = {**score.values, 'counted': 40, 'why': ''}
+  assert written['scores']['held out'].items() >= known.items()
 
 
 def test_batches_of_two_shapes_say_their_own_tokens():
@@ -254,7 +255,7 @@ def test_a_task_from_outside_is_compared_by_its_own_metrics(
     'spelling': ('corpus', None, 100.0),
     'mine.chain': ('rows', 'nats', 100.0),
   }[name]
-  found = summarize(grid, there, 'none', Rules('', 0.01, 0.01))
+  found = summarize(grid, there, 'none', Rules('', '', 0.01, 0.0))
   assert (found.measure.name, found.measure.best) == (headline, best)
   first = next(iter(there[grid[0].id]['evaluations']))
   scale = found.measure.scale
@@ -264,7 +265,7 @@ def test_a_task_from_outside_is_compared_by_its_own_metrics(
   assert found.unit in capsys.readouterr().out
   page.write(tmp_path / 'report.html', found)
   if other:
-    by_loss = summarize(grid, there, 'none', Rules(other, 0.9, 0.01))
+    by_loss = summarize(grid, there, 'none', Rules(other, '', 0.9, 0.0))
     assert by_loss.measure.higher is False
     assert by_loss.rows[0].learned == 1
 
@@ -357,7 +358,7 @@ def toy():
     ),
     (
       lambda e: (e[0]._replace(metrics={'why': e[0].metrics['rows']}),),
-      "should not be called counted or why, .* but '4 words' has 'why'",
+      "should not be called counted, why, .* but '4 words' has 'why'",
     ),
   ],
 )

@@ -1,5 +1,7 @@
 """Losses and scores by length, against what can be counted by hand, and what tasks refuse."""
 
+import functools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -8,6 +10,7 @@ from flax import nnx
 
 import posjax
 from posjax.experiment import sharding
+from posjax.experiment.evaluation import evaluate
 from posjax.experiment.losses import next_token
 from posjax.experiment.task import get_task
 from posjax.experiment.tasks.language_modelling.pipeline import windows
@@ -187,3 +190,27 @@ def test_evaluation_asks_other_questions_than_training():
   rows = {tuple(row) for row in train['inputs'][train['lengths'] == 4].tolist()}
   asked = {tuple(row) for batch in judged.batches(task, 4) for row in batch['inputs'].tolist()}
   assert not rows & asked
+
+
+def test_left_out_are_the_numbers_without_each_group_of_rows():
+  """Against the same evaluation of all rows but those of one group, which are neighbours."""
+  task = algorithmic(eval_examples=33, batch_size=10)  # 4 batches, in groups of 2 rows each
+  each = judged.of_length(task, 8)
+  model = Oracle(lambda tokens: reverse_of(tokens).at[::3, 12].set(0))
+  graph, state = nnx.split(model)
+  whole = functools.partial(evaluate, graph=graph, state=state, key=jax.random.key(0))
+  score = whole(each, mesh=sharding.make_mesh(), leave_out=True)
+  rows = {
+    name: np.concatenate([np.asarray(batch[name]) for batch in each.batches()])
+    for name in next(iter(each.batches()))
+  }
+  count = len(rows['inputs'])
+  group = np.arange(count) * 20 // count
+  assert len(score.left_out['accuracy']) == len(score.left_out['loss']) == 20
+  right = np.arange(count) % 10 % 3 > 0
+  assert score.values['accuracy'] == pytest.approx(right.mean())
+  for left in range(20):
+    kept = group != left
+    assert score.left_out['accuracy'][left] == pytest.approx(right[kept].mean())
+  assert len(set(score.left_out['loss'])) > 1
+  assert whole(each, mesh=sharding.make_mesh()).left_out == {}

@@ -80,3 +80,20 @@ def test_a_loss_by_position_has_an_error_for_each_window():
   assert values.shape == (20,)
   expected = [3.0 * by_hand(LOSS[:, a:b], WEIGHTS[:, a:b])[1] for a, b in windows(20)]
   np.testing.assert_allclose(errors, expected)
+
+
+def test_the_best_constant_answer_costs_the_entropy_of_the_targets_that_count():
+  """No other distribution of three letters, the same for every token, costs less."""
+  targets = RNG.integers(0, 3, (6, 20)) ** 2  # 0, 1 and 4
+  metric = mean_loss('bits', 1 / np.log(2), targets='targets')
+  halves = [np.s_[:2], np.s_[2:]]
+  sums = [
+    metric.update({n: x[rows] for n, x in BATCH.items()}, {'targets': targets[rows]})
+    for rows in halves
+  ]
+  counts = np.array([(targets[WEIGHTS > 0] == letter).sum() for letter in (0, 1, 4)])
+  cost = lambda shares: -(counts * np.log2(shares)).sum() / counts.sum()
+  constant = metric.constant(add(*sums))
+  assert constant == pytest.approx(cost(counts / counts.sum()))
+  assert all(constant <= cost(shares) for shares in RNG.dirichlet(counts, 200))
+  assert mean_loss('bits').constant is None

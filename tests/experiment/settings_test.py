@@ -82,8 +82,9 @@ def test_a_number_out_of_its_range_is_refused_by_the_name_of_its_key(unchecked):
     ('default', 'task', 'sample_length', -1),
     ('default', 'model', 'num_heads', 0),
     ('default', 'checkpoint', 'keep', 0),
-    ('default', 'compare', 'learned_accuracy', 90.0),
-    ('default', 'compare', 'learned_share', 0.0),
+    ('default', 'compare', 'learned', 90.0),
+    ('default', 'compare', 'learned', 0.0),
+    ('default', 'compare', 'margin', -0.5),
   ):
     config = loose(name)
     config[section][key] = value

@@ -20,7 +20,7 @@ from posjax.experiment import evaluation, record, training
 from posjax.experiment.compare import results
 from posjax.experiment.compare.origin import commit
 from posjax.experiment.plain import sentence
-from posjax.experiment.run import Result, Setup, evaluate, run, setup
+from posjax.experiment.run import Result, Setup, run, setup
 from posjax.experiment.sharding import put_batch
 from posjax.experiment.task import Task
 from posjax.experiment.workdir import METRICS, data_changes, vocabulary_hash
@@ -69,8 +69,6 @@ def run_cell(
       'or packages back, give another --workdir, or go on nevertheless with --allow_changed_data.'
     )
   headline = task.evaluations[0]
-  # A loss has no natural threshold: it is compared with that of the model before its first step.
-  untrained = evaluate(prepared, prepared.state, headline).values if headline.during else {}
   result = run(prepared)
   if result is None:
     return None
@@ -82,7 +80,6 @@ def run_cell(
     **prepared.computing,
     'evaluations': evaluation.described(task),
     'scores': {name: evaluation.plain(score) for name, score in result.scores.items()},
-    'untrained': evaluation.finite(dict(untrained)),
     'curve': _curve(result.history, 'loss'),
     'held_out': _curve(result.history, f'eval_{next(iter(headline.metrics))}'),
     **_cost(prepared, result),

@@ -96,15 +96,10 @@ def advice(rows: Sequence[Row], summary: Summary, made: Origin | None = None) ->
   names = ', '.join(row.label for row in grey)
   everything = len(grey) == sum(bool(row.cells) for row in rows)
   whose = 'any scheme' if everything else names
-  means = [row.trained.mean for row in grey if row.trained is not None]
-  nearest = (max if summary.measure.higher else min)(means) if means else None
-  reached = '' if nearest is None else f' The nearest mean of a scheme is {nearest:.4g}.'
   steps = None if made is None else made.config.get('steps')
   longer = '--config.steps' if steps is None else f'--config.steps={2 * steps} (it was {steps})'
-  share = 'accuracy' if summary.measure.best is not None else 'share'
   return (
     f'No run of {whose} has learned what it was trained on ({summary.learned}), so the curves in '
-    f'grey say nothing about positions.{reached} Train longer with {longer}, try another '
-    f'--config.optimizer.learning_rate, or say with --config.compare.learned_{share} what is '
-    'enough for you.'
+    f'grey say nothing about positions. Train longer with {longer}, try another '
+    '--config.optimizer.learning_rate, or say with --config.compare.learned what is enough for you.'
   )

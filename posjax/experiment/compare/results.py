@@ -5,8 +5,8 @@ A line describes its evaluations, so that it can be read without the task that m
   evaluations: by name, `role`, `length` and `metrics`; of each metric `unit`, `higher`, `best` and
     `scale`, as of `posjax.experiment.task.Metric`. The first evaluation is the headline, and so is
     its first metric.
-  scores: by evaluation, the number of each metric, `counted` and `why`.
-  untrained: the numbers of the headline evaluation before the first step.
+  scores: by evaluation, the number of each metric, `counted` and `why`; where they are known,
+    `constant` and `left_out` by metric, as of `posjax.experiment.evaluation.Score`.
   read: hashes of the examples as they were spelled, and of the vocabulary; older lines lack them.
   dtype, attention: as of `posjax.experiment.run.computing`; older lines lack them.
 """
@@ -33,7 +33,6 @@ _FORM: Mapping[str, Any] = {
   'unit': str,
   'evaluations': {_EACH: _EVALUATION},
   'scores': {_EACH: {'counted': int, 'why': str}},
-  'untrained': {_EACH: float | None},
   'curve': [(float, float | None)],
   'parameters': int,
   'step_bytes': int,

@@ -5,6 +5,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
+import numpy as np
 from ml_collections import ConfigDict
 
 from posjax.experiment.compare.grid import Cell
@@ -17,7 +18,13 @@ from posjax.experiment.compare.results import (
   label,
   other_data,
 )
-from posjax.experiment.compare.statistics import Interval, interval, verdict
+from posjax.experiment.compare.statistics import (
+  EQUAL_LEVEL,
+  LEVEL,
+  Interval,
+  interval,
+  verdict,
+)
 from posjax.experiment.settings import Rules
 
 
@@ -49,11 +56,6 @@ def measure(line: Line, rules: Rules) -> Measure:
       f'compare.quality must be one of {", ".join(metrics)}, or nothing, but got {rules.quality!r}.'
     )
   unit, higher, best, scale = (metrics[name][key] for key in ('unit', 'higher', 'best', 'scale'))
-  if higher and best is None:
-    raise ValueError(
-      f'compare.quality must be a loss or have a best number, by which to see what has learned, '
-      f'but {name!r} is higher when better and has none.'
-    )
   return Measure(name, unit, higher, None if best is None else scale * best, scale)
 
 
@@ -65,6 +67,7 @@ class Judged(NamedTuple):
     learned: whether it has learned what it was trained on.
     trained: quality there.
     unseen: mean quality of the unseen evaluations; None if one of them has none.
+    left_out: `unseen` without each group of the held-out examples; () where that is not known.
     by_evaluation: quality of each evaluation; None where there is none.
     why: why there is none, by evaluation.
     result: its line.
@@ -74,6 +77,7 @@ class Judged(NamedTuple):
   learned: bool
   trained: float | None
   unseen: float | None
+  left_out: tuple[float, ...]
   by_evaluation: dict[str, float | None]
   why: dict[str, str]
   result: Line
@@ -94,7 +98,7 @@ class Row(NamedTuple):
     step: what one answer is worth in that mean; 0 for a loss.
     by_evaluation: quality by evaluation.
     difference: to the baseline in `unseen`, over seeds that learned in both.
-    verdict: 'better', 'worse' or 'unresolved'; '' where nothing is compared.
+    verdict: as of `statistics.verdict`; '' where nothing is compared.
     note: why there is no number, or no comparison.
   """
 
@@ -169,6 +173,7 @@ class Summary(NamedTuple):
     baseline: the scheme that the others are compared with.
     measure: what quality is.
     learned: what it takes to have learned, in words.
+    margin: the difference within which two schemes are equal; 0 is none.
     evaluations: those that enter the means, by name, each with the heading of its column.
     data: a sentence that the runs did not all see the same data; '' where they did.
   """
@@ -177,6 +182,7 @@ class Summary(NamedTuple):
   baseline: str
   measure: Measure
   learned: str
+  margin: float
   evaluations: dict[str, str]
   data: str = ''
 
@@ -219,11 +225,12 @@ def summarize(
   what = measure(finished[0], rules)
   rows = {key: _row(group, results, rules) for key, group in groups.items()}
   rows = [
-    _compared(row, rows[baseline, str(row.axes)], baseline, what.higher) for row in rows.values()
+    _compared(row, rows[baseline, str(row.axes)], baseline, what.higher, rules.margin)
+    for row in rows.values()
   ]
   found = _evaluations(finished, what.name)
-  threshold = _threshold(finished[0], what, rules)
-  return Summary(tuple(rows), baseline, what, threshold, found, different)
+  learned = stated_rule(finished[0], rules)
+  return Summary(tuple(rows), baseline, what, learned, rules.margin, found, different)
 
 
 Known = Mapping[tuple[str, ...], str]  # of `data_of`
@@ -293,14 +300,53 @@ def _evaluations(lines: Sequence[Line], metric: str) -> dict[str, str]:
   return {name: found[name][1] for name in order}
 
 
-def _threshold(line: Line, what: Measure, rules: Rules) -> str:
-  where = 'in evaluations like the training data'
-  if _values(line, what, 'training rows'):
-    where = 'in rows of the training data'
-  if what.best is not None:
-    return f'at least {rules.learned_accuracy * what.best:g} {what.unit} {where}'
-  share = f'{100 * rules.learned_share:g} %'
-  return f'at least {share} of the untrained {what.name.replace("_", " ")} gone {where}'
+def stated_rule(line: Line, rules: Rules) -> str:
+  """The rule by which a run has learned, in words."""
+  name, where = learned_by(line, rules)
+  metric = line['evaluations'][where[0]]['metrics'][name]
+  places = {
+    'training rows': 'in rows of the training data',
+    'trained': 'in evaluations like the training data',
+  }
+  place = places.get(line['evaluations'][where[0]]['role'], f"in '{where[0]}'")
+  if metric['best'] is not None:
+    return f'at least {rules.learned * metric["best"] * metric["scale"]:g} {metric["unit"]} {place}'
+  if _constant(line, name, where) is None:
+    return f'every run, since {name!r} has no best number, and that of no constant answer is known'
+  share = f'{100 * rules.learned:g} %'
+  return f'at least {share} of the {name} of the best constant answer gone {place}'
+
+
+def _constant(line: Line, name: str, where: Sequence[str]) -> float | None:
+  """The number of the best constant answer, the mean over evaluations; None if it is not known."""
+  return _mean([line['scores'][each].get('constant', {}).get(name) for each in where])
+
+
+def learned_by(line: Line, rules: Rules) -> tuple[str, list[str]]:
+  """The metric by which a line has learned, and the evaluations that have it.
+
+  They are those of training rows, if there are any; else those like the training data; else the
+  first one of the others, as that of the right next token is of a translation.
+
+  Raises:
+    ValueError: if no evaluation has the metric.
+  """
+  name = rules.learned_by or measure(line, rules).name
+  having = {
+    role: [
+      evaluation
+      for evaluation, each in line['evaluations'].items()
+      if each['role'] == role and name in each['metrics']
+    ]
+    for role in ('training rows', 'trained', 'other')
+  }
+  where = having['training rows'] or having['trained'] or having['other'][:1]
+  if not where:
+    known = {metric for each in line['evaluations'].values() for metric in each['metrics']}
+    raise ValueError(
+      f'compare.learned_by must be one of {", ".join(sorted(known))}, or nothing, but got {name!r}.'
+    )
+  return name, where
 
 
 def judge(line: Line, seed: int, rules: Rules) -> Judged:
@@ -311,13 +357,29 @@ def judge(line: Line, seed: int, rules: Rules) -> Judged:
     for role in ('trained', 'unseen')
     for name, value in _values(line, what, role).items()
   }
-  trained = _mean(list(_values(line, what, 'trained').values()))
-  unseen = list(_values(line, what, 'unseen').values())
-  again = list(_values(line, what, 'training rows').values())
-  known = _mean(again) if again else trained
-  learned = trained is not None and known is not None and _learned(line, known, what, rules)
+  trained = _values(line, what, 'trained')
+  unseen = _values(line, what, 'unseen') or trained
   why = {name: line['scores'][name]['why'] for name in quality if line['scores'][name]['why']}
-  return Judged(seed, learned, trained, _mean(unseen or [trained]), quality, why, line)
+  return Judged(
+    seed,
+    _mean(list(trained.values())) is not None and _learned(line, rules),
+    _mean(list(trained.values())),
+    _mean(list(unseen.values())),
+    _left_out(line, what, list(unseen)),
+    quality,
+    why,
+    line,
+  )
+
+
+def _left_out(line: Line, what: Measure, names: Sequence[str]) -> tuple[float, ...]:
+  """The mean of evaluations without each group of their rows, where all have as many groups."""
+  without = [line['scores'][name].get('left_out', {}).get(what.name) for name in names]
+  if not all(without) or len({len(each) for each in without}) > 1:
+    return ()
+  means = [_mean(values) for values in zip(*without, strict=True)]
+  known = [what.scale * mean for mean in means if mean is not None]
+  return tuple(known) if len(known) == len(means) else ()
 
 
 def _values(line: Line, what: Measure, role: str) -> dict[str, float | None]:
@@ -329,16 +391,16 @@ def _values(line: Line, what: Measure, role: str) -> dict[str, float | None]:
   }
 
 
-def _learned(line: Line, value: float, what: Measure, rules: Rules) -> bool:
-  if what.best is not None:
-    return value >= what.best * rules.learned_accuracy
-  before = line['untrained'].get(what.name)
-  if before is None:
-    raise ValueError(
-      f'compare.quality must be a metric with an untrained number to compare with, but a line of '
-      f'results.jsonl has none for {what.name!r}.'
-    )
-  return 1 - value / (what.scale * before) >= rules.learned_share
+def _learned(line: Line, rules: Rules) -> bool:
+  name, where = learned_by(line, rules)
+  value = _mean([line['scores'][each][name] for each in where])
+  if value is None:
+    return False
+  best = line['evaluations'][where[0]]['metrics'][name]['best']
+  if best is not None:
+    return value >= best * rules.learned
+  constant = _constant(line, name, where)
+  return constant is None or 1 - value / constant >= rules.learned
 
 
 def _mean(values: Sequence[float | None]) -> float | None:
@@ -363,7 +425,9 @@ def _row(group: Sequence[Cell], results: Mapping[str, Line], rules: Rules) -> Ro
     missing=len(group) - len(ended),
     learned=len(good),
     trained=over([each.trained for each in cells], step(cells, role='trained')),
-    unseen=over([each.unseen for each in good], step(good, role='unseen')),
+    unseen=over(
+      [each.unseen for each in good], step(good, role='unseen'), [x.left_out for x in good]
+    ),
     step=step(cells, role='unseen'),
     by_evaluation={
       name: over([each.by_evaluation.get(name) for each in good], step(good, name=name))
@@ -404,27 +468,49 @@ def _step(
   return best / counted if counted else 0.0
 
 
-def _over(values: Sequence[float | None], step: float, *, best: float | None) -> Interval | None:
+def _known_of_all(left_out: Sequence[tuple[float, ...]]) -> bool:
+  """Whether all runs say what leaving examples out does to them, in as many groups."""
+  return all(left_out) and len({len(each) for each in left_out}) == 1
+
+
+def _over(
+  values: Sequence[float | None],
+  step: float,
+  left_out: Sequence[tuple[float, ...]] = (),
+  *,
+  best: float | None,
+) -> Interval | None:
   """The mean with its interval, which ends where such numbers do: at 0 and at the best."""
   known = [value for value in values if value is not None]
   if not values or len(known) < len(values):
     return None
-  found = interval(known, step)
+  found = interval(known, step, left_out=left_out if _known_of_all(left_out) else None)
   if best is None or min(known) < 0 or max(known) > best:
     return found
   return found._replace(low=max(found.low, 0.0), high=min(found.high, best))
 
 
-def _compared(row: Row, base: Row, baseline: str, higher: bool) -> Row:
+def _compared(row: Row, base: Row, baseline: str, higher: bool, margin: float) -> Row:
   """A row with its difference to the baseline's, over seeds that learned in both."""
   if row.scheme == baseline:
     return row
   theirs, mine = (
-    {each.seed: each.unseen for each in cells if each.learned and each.unseen is not None}
+    {
+      each.seed: (each.unseen, each.left_out)
+      for each in cells
+      if each.learned and each.unseen is not None
+    }
     for cells in (base.cells, row.cells)
   )
-  pairs = [value - theirs[seed] for seed, value in mine.items() if seed in theirs]
+  pairs = [(one, theirs[seed]) for seed, one in mine.items() if seed in theirs]
   if not pairs:
     return row._replace(note=row.note or 'the baseline has no run of the same seed to compare with')
-  difference = interval(pairs, row.step)
-  return row._replace(difference=difference, verdict=verdict(difference, higher))
+  values = [one[0] - other[0] for one, other in pairs]
+  without = None
+  if _known_of_all([each[1] for pair in pairs for each in pair]):
+    without = [np.subtract(one[1], other[1]).tolist() for one, other in pairs]
+  difference, narrower = (
+    interval(values, row.step, level, without) for level in (LEVEL, EQUAL_LEVEL)
+  )
+  word = verdict(difference, higher, margin, narrower)
+  return row._replace(difference=difference, verdict=word)

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from rich.table import Table
 
-from posjax.experiment.compare.statistics import LEVEL, Interval
+from posjax.experiment.compare.statistics import EQUAL_LEVEL, LEVEL, Interval
 from posjax.experiment.compare.summary import Row, Summary
 from posjax.experiment.plain import console
 
@@ -61,16 +61,27 @@ def captions(summary: Summary) -> list[str]:
   return [
     f'Quality is {summary.unit}, {better} is better; unseen: the mean over evaluations beyond the '
     f'training data, such as longer ones. Brackets: {100 * LEVEL:g} % intervals over seeds '
-    '(Student), no narrower than a spread of one answer allows'
+    '(Student), no narrower than a spread of one answer allows, and of means and differences also '
+    'over the held-out examples, where the lines say what leaving some out changes'
     f'{", and cut where such numbers end" if summary.measure.best is not None else ""}.',
     f'Learned: {summary.learned}. Runs that have not are marked *, and enter only the column '
     '"trained"; a number with * is the mean of the runs of a scheme of which none has learned.',
     f'Differences are to {summary.baseline}, over equal seeds. The verdict is better or worse '
     f'where the whole interval lies on that side of 0 ({better} is better), and unresolved where '
-    'it holds 0, or where one seed (n = 1) has no interval.',
+    f'it holds 0, or where one seed (n = 1) has no interval.{equal(summary)}',
     *([uncorrected(summary.uncorrected)] if summary.uncorrected else []),
     *filter(None, [summary.data]),
   ]
+
+
+def equal(summary: Summary) -> str:
+  """A sentence, with a space before it, about what counts as equal; '' without a margin."""
+  if not summary.margin:
+    return ''
+  return (
+    f' It is equal where the {100 * EQUAL_LEVEL:g} % interval lies within {summary.margin:g} '
+    f'{summary.unit} of 0 on both sides (two one-sided tests).'
+  )
 
 
 def uncorrected(count: int) -> str:

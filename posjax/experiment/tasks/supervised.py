@@ -187,7 +187,7 @@ def label_evaluations(
 
   measured = {
     'accuracy': metrics.answer_accuracy(),
-    'loss': metrics.mean_loss(f'nats per {what}'),
+    'loss': metrics.mean_loss(f'nats per {what}', targets='labels'),
   }
   judge = lambda name, rows: Evaluation(
     name, lambda: examples(rows).in_order(**sizes), predict, measured, metrics.count_answers

@@ -48,9 +48,8 @@ def test_a_cell_says_what_its_run_says_and_the_same_when_it_is_run_again(tmp_pat
   assert {score['counted'] for score in written.values()} == {256}
   lengths = {name: each['length'] for name, each in row['evaluations'].items()}
   assert lengths == {'length 16': 16, 'length 64': 64}
-  # Bits per byte of 256 equally likely ones, or of random guesses at letters without order.
-  assert 8 < row['untrained']['loss'] < 9
-  assert written['length 16']['loss'] < row['untrained']['loss']
+  for score in written.values():
+    assert len(score['left_out']['loss']) == len(score['left_out']['accuracy']) > 1
   assert [step for step, _ in row['curve']] == [1, 2, 3, 4, 5, 6]
   # Embedding; attention with biases or without; two layers of 4 x width; three norms.
   kernels = 256 * 16 + 4 * 16 * 16 + 2 * 16 * 64

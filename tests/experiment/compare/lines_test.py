@@ -68,7 +68,7 @@ def test_a_changed_key_makes_another_cell():
 def test_a_published_table_is_what_it_was(
   grid, quality, baseline, scheme, data, unseen, difference, verdict
 ):
-  rules = Rules(quality, learned_accuracy=0.9, learned_share=0.5)
+  rules = Rules(quality, learned_by='', learned=0.9, margin=0.5)
   found = summarize_lines(results.read(FOLDER / grid), baseline, rules)
   (row,) = [
     row

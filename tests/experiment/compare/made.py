@@ -4,14 +4,15 @@ from configs import default
 from posjax.experiment.compare.grid import cells
 from posjax.experiment.compare.summary import Rules
 
-RULES = Rules('', learned_accuracy=0.9, learned_share=0.5)
+RULES = Rules('', '', learned=0.9, margin=0.0)
+LOSS = RULES._replace(learned=0.5)
 
 
 def grid(schemes, seeds, axes=()):
   return cells(default.get_config(), schemes, axes, seeds)
 
 
-def result(qualities, exact=True, untrained=8.0, answers=1000, why=''):
+def result(qualities, exact=True, constant=8.0, answers=1000, why=''):
   """A line of results.jsonl: quality at lengths 8, 16, 32, ...; None where there is none."""
   share = {'higher': True, 'best': 1.0, 'scale': 100.0}
   loss = {'unit': 'bits per byte', 'higher': False, 'best': None, 'scale': 1.0}
@@ -32,13 +33,14 @@ def result(qualities, exact=True, untrained=8.0, answers=1000, why=''):
         'token_accuracy': 0.5 + value / 200 if known else None,
         'loss': 1.0 if known else None,
       }
-    scores[name] = {**numbers, 'counted': answers, 'why': why if value is None else ''}
+    words = why if value is None else ''
+    best = {'constant': {'loss': constant}}
+    scores[name] = {**numbers, 'counted': answers, 'why': words, **best}
     role = 'unseen' if i else 'trained'
     evaluations[name] = {'role': role, 'length': 8 * 2**i, 'metrics': metrics}
   return {
     'facts': {'data': 'made up'},
     'unit': metrics['loss']['unit'],
-    'untrained': {'loss': untrained},
     'evaluations': evaluations,
     'scores': scores,
     'curve': [[10, 2.0], [20, 1.0]],

@@ -2,7 +2,7 @@
 
 from posjax.experiment.compare.progress import outcome
 from posjax.experiment.compare.summary import judge
-from tests.experiment.compare.made import RULES, result
+from tests.experiment.compare.made import LOSS, RULES, result
 
 
 def test_a_line_says_the_number_that_is_compared():
@@ -21,6 +21,6 @@ def test_a_line_says_what_has_not_learned_failed_or_has_no_number():
     'in 3 s'
   )
   assert outcome({'error': 'no room'}, 0, RULES) == 'failed: no room'
-  assert outcome(result([2.0], exact=False), 0, RULES) == '2.000 bits per byte, in 3 s'
+  assert outcome(result([2.0], exact=False), 0, LOSS) == '2.000 bits per byte, in 3 s'
   lost = outcome(result([9]), 0, RULES._replace(quality='bleu'))
   assert lost.startswith('ended in 3 s, and cannot be judged: compare.quality must be one of')

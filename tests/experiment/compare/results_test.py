@@ -75,7 +75,6 @@ WRONG = [
     [],
     r'loss/scale must be a number, but',
   ),
-  (('untrained',), [], r'untrained must be an object, but is \[\]'),
   (('curve',), None, 'curve must be a list, but is None'),
   (('curve',), [[1, 2.0], 'x'], "curve/1 must be a list, but is 'x'"),
   (('curve',), [[1, 2.0, 3]], 'curve/0 must have 2 parts, but has 3'),

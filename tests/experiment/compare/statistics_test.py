@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import scipy.stats
 
-from posjax.experiment.compare.statistics import Interval, interval, verdict
+from posjax.experiment.compare.statistics import EQUAL_LEVEL, Interval, interval, verdict
 
 
 @pytest.mark.parametrize(
@@ -86,3 +86,63 @@ def test_a_verdict_needs_an_interval_without_0_and_the_metrics_direction(low, hi
   difference = Interval((low + high) / 2, low, high, 3)
   assert verdict(difference, higher_is_better=True) == higher
   assert verdict(difference, higher_is_better=False) == lower
+
+
+def test_a_difference_within_the_margin_on_both_sides_is_equal():
+  wide, narrow = interval([0.1, 0.2, 0.3]), interval([0.1, 0.2, 0.3], level=EQUAL_LEVEL)
+  half = 2.920 * 0.1 / math.sqrt(3)  # the 95 % point of Student's distribution with 2 degrees
+  assert narrow.high == pytest.approx(0.2 + half, rel=1e-3)
+  assert verdict(wide, True, 0.37, narrow) == 'equal within 0.37'  # though it is above 0.36
+  assert verdict(wide, True, 0.36, narrow) == 'unresolved'
+  assert verdict(wide, True, 0.0, narrow) == 'unresolved'
+  sure = interval([0.2, 0.2, 0.21])
+  assert verdict(sure, True, 0.3, interval([0.2, 0.2, 0.21], level=EQUAL_LEVEL))[:5] == 'equal'
+  assert verdict(sure, True, 0.1, interval([0.2, 0.2, 0.21], level=EQUAL_LEVEL)) == 'better'
+  assert verdict(interval([0.0]), True, 9.0, interval([0.0])) == 'unresolved'
+
+
+def drawn(random, *, seeds, examples, of_seed, of_example, of_both, groups=20):
+  """Seeds that are all judged on the same examples: each one's mean, and without each group."""
+  scores = (
+    of_seed * random.normal(size=(seeds, 1))
+    + of_example * random.normal(size=(1, examples))
+    + of_both * random.normal(size=(seeds, examples))
+  )
+  part = np.arange(examples) * groups // examples
+  without = np.stack([scores[:, part != group].mean(1) for group in range(groups)], 1)
+  return scores.mean(1).tolist(), without.tolist()
+
+
+@pytest.mark.parametrize(
+  ('of_seed', 'of_example', 'of_both'),
+  [(0.1, 0.0, 1.0), (0.1, 1.0, 1.0), (0.0, 1.0, 0.1), (0.02, 1.0, 3.0)],
+)
+@pytest.mark.parametrize('seeds', [3, 5])
+def test_over_examples_and_seeds_it_covers_the_truth_as_often_as_it_says(
+  seeds, of_seed, of_example, of_both
+):
+  """0 is the truth over all seeds and all examples."""
+  random = np.random.default_rng(2)
+  sizes = {'seeds': seeds, 'of_seed': of_seed, 'of_example': of_example, 'of_both': of_both}
+  draws = [drawn(random, examples=200, **sizes) for _ in range(1000)]
+  hits = lambda found: sum(each.low <= 0 <= each.high for each in found) / len(found)
+  both = hits([interval(values, left_out=without) for values, without in draws])
+  alone = hits([interval(values) for values, _ in draws])
+  assert 0.95 - 3 * math.sqrt(0.95 * 0.05 / 1000) < both
+  assert both < 0.99
+  if of_example > of_both:
+    assert alone < 0.75  # over seeds alone, it knows nothing of other examples
+
+
+def test_without_effects_of_examples_the_interval_is_that_over_seeds():
+  values, without = [1.0, 2.0, 4.0], [[1.0] * 20, [2.0] * 20, [4.0] * 20]
+  assert interval(values, left_out=without) == pytest.approx(interval(values))
+
+
+def test_the_variance_over_examples_is_the_jackknifes():
+  """Where all seeds are alike, that of the mean of the examples is all there is."""
+  examples = np.random.default_rng(3).normal(size=20)
+  without = [((examples.sum() - examples) / 19).tolist()] * 4
+  found = interval([examples.mean()] * 4, left_out=without)
+  half = 2.093 * examples.std(ddof=1) / math.sqrt(20)
+  assert (found.high - found.low) / 2 == pytest.approx(half, rel=1e-3)

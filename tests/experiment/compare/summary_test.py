@@ -10,7 +10,7 @@ from posjax.experiment import colours
 from posjax.experiment.compare import plots
 from posjax.experiment.compare.summary import summarize, summarize_lines
 from posjax.experiment.compare.table import captions, print_tables
-from tests.experiment.compare.made import RULES, grid, result, with_training_rows
+from tests.experiment.compare.made import LOSS, RULES, grid, result, with_training_rows
 
 
 def summary(by_scheme, baseline='none', seeds=3, rules=RULES):
@@ -52,7 +52,7 @@ def test_lower_losses_are_better_and_higher_ones_worse_in_the_tables(capsys):
     for name, unseen in (('none', 3.0), ('rope', 2.5), ('alibi', 3.5))
   }
   lines['rope'][1] = result([2.0, 2.52], exact=False)
-  found = summary(lines)
+  found = summary(lines, rules=LOSS)
   assert [row.verdict for row in found.rows] == ['', 'better', 'worse']
   assert found.rows[1].difference.mean == pytest.approx(-0.5, abs=0.01)
   print_tables(found)
@@ -112,15 +112,51 @@ def test_a_quality_that_no_run_has_is_refused_with_those_that_there_are():
 
 
 def test_any_metric_of_the_lines_can_be_the_quality():
-  """The loss of a task of answers: lower is better, and half of the untrained one must be gone."""
-  lines = {'none': [result([100, 50])] * 3, 'rope': [result([100, 50], untrained=1.9)] * 3}
-  found = summary(lines, rules=RULES._replace(quality='loss'))
+  """Lower is better, and half of the best constant answer's must be gone."""
+  lines = {'none': [result([100, 50])] * 3, 'rope': [result([100, 50], constant=1.9)] * 3}
+  found = summary(lines, rules=LOSS._replace(quality='loss'))
   assert (found.unit, found.measure.higher) == ('nats per answer token', False)
   assert [row.learned for row in found.rows] == [3, 0]
   assert found.rows[0].trained.mean == 1.0
-  lines['rope'][0]['untrained'].clear()
-  with pytest.raises(ValueError, match=r"results\.jsonl has none for 'loss'"):
-    summary(lines, rules=RULES._replace(quality='loss'))
+  for score in lines['rope'][0]['scores'].values():
+    del score['constant']
+  found = summary(dict(reversed(lines.items())), rules=LOSS._replace(quality='loss'))
+  assert found.learned.startswith("every run, since 'loss' has no best number")
+  assert [row.learned for row in found.rows] == [3, 3]
+
+
+def test_what_has_learned_may_be_told_by_another_metric_than_the_quality():
+  lines = {
+    'none': [result([40, 30], constant=2.5)] * 3,
+    'rope': [result([99, 50], constant=1.9)] * 3,
+  }
+  found = summary(lines, rules=LOSS._replace(learned_by='loss'))
+  assert found.unit == '% of answers right'
+  assert [row.learned for row in found.rows] == [3, 0]
+  gone = 'at least 50 % of the loss of the best constant answer gone in evaluations like'
+  assert found.learned.startswith(gone)
+  message = "learned_by must be one of accuracy, loss, token_accuracy, or nothing, but got 'f1'"
+  with pytest.raises(ValueError, match=message):
+    summary(lines, rules=LOSS._replace(learned_by='f1'))
+
+
+def test_an_evaluation_of_the_right_next_token_tells_what_a_translation_has_learned():
+  """BLEU has no constant answer; where no other evaluation has the loss, the first 'other' does."""
+
+  def line(loss):
+    made = with_training_rows(result([30, 30]), 0.3)
+    del made['evaluations']['length 8']['metrics']['loss']
+    metrics = {'loss': {'unit': 'nats', 'higher': False, 'best': None, 'scale': 1.0}}
+    for name, number in (('right tokens', loss), ('own tokens', 9.0)):
+      made['evaluations'][name] = {'role': 'other', 'length': None, 'metrics': metrics}
+      score = {'loss': number, 'counted': 9, 'why': '', 'constant': {'loss': 6.0}}
+      made['scores'][name] = score
+    return made
+
+  lines = {'none': [line(2.9)] * 3, 'rope': [line(3.1)] * 3}
+  found = summary(lines, rules=LOSS._replace(learned_by='loss'))
+  assert [row.learned for row in found.rows] == [3, 0]
+  assert found.learned.endswith("of the best constant answer gone in 'right tokens'")
 
 
 def test_a_metric_of_any_scale_is_judged_by_its_best_number_and_its_direction():
@@ -137,13 +173,13 @@ def test_a_metric_of_any_scale_is_judged_by_its_best_number_and_its_direction():
     }
     numbers = {'valid': trained, 'news': unseen, 'sampled': 99.0}
     scores = {name: {'bleu': x, 'counted': 50, 'why': ''} for name, x in numbers.items()}
-    return {**made, 'evaluations': evaluations, 'scores': scores, 'untrained': {}}
+    return {**made, 'evaluations': evaluations, 'scores': scores}
 
   lines = {
     'none': [line(30.0, 20.0), line(31.0, 22.0), line(29.0, 21.0)],
     'rope': [line(30.0, 30.0), line(31.0, 31.0), line(29.0, 32.0)],
   }
-  found = summary(lines, rules=RULES._replace(learned_accuracy=0.3))
+  found = summary(lines, rules=RULES._replace(learned=0.3))
   assert found.unit == 'BLEU'
   assert [row.learned for row in found.rows] == [2, 2]
   assert found.rows[1].unseen.mean == pytest.approx(30.5)
@@ -153,12 +189,12 @@ def test_a_metric_of_any_scale_is_judged_by_its_best_number_and_its_direction():
   assert found.learned == 'at least 30 BLEU in evaluations like the training data'
 
 
-def test_a_loss_has_learned_when_half_of_the_untrained_one_is_gone():
+def test_a_loss_has_learned_when_half_of_the_best_constant_answers_is_gone():
   lines = {
     'none': [result([3.9, 4.0], exact=False)],
     'rope': [result([4.1, 4.0], exact=False)],
   }
-  assert [row.learned for row in summary(lines, seeds=1).rows] == [1, 0]
+  assert [row.learned for row in summary(lines, seeds=1, rules=LOSS).rows] == [1, 0]
 
 
 def test_a_baseline_that_has_not_learned_compares_to_nothing():

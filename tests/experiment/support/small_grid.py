@@ -20,7 +20,7 @@ def get_config():
     'model.num_heads': 2,
     'optimizer.warmup_steps': 2,
     'optimizer.learning_rate': 1e-2,
-    'compare.learned_accuracy': 0.5,
+    'compare.learned': 0.5,
   }
   config.update_from_flattened_dict(small)
   return config

@@ -186,7 +186,7 @@ def compared() -> Iterator[Case]:
   for how, spoil in spoilers().items():
     call = functools.partial(shown_again, how, spoil)
     yield Case(f'compare again, results.jsonl: {how}', call, page_is_there, seconds=240)
-  for field in ('scores', 'evaluations', 'metrics', 'untrained', 'seed', 'scheme', 'id', 'curve'):
+  for field in ('scores', 'evaluations', 'metrics', 'facts', 'seed', 'scheme', 'id', 'curve'):
     for value in (None, 3, 'x', [], {}):
       spoil = functools.partial(_field, field, value)
       call = functools.partial(shown_again, f'{field}={value!r}', spoil)

@@ -201,11 +201,11 @@ def evaluation(length: int, trained: int, measured: Mapping[str, Metric]) -> Eva
 def measures(made: Vocabulary, scored: np.ndarray, unit: Unit) -> dict[str, Metric]:
   """The metrics of a text: the mean loss in its unit first, and the same in other units."""
   others = {
-    name: metrics.mean_loss(name, unit.factor, restate)
+    name: metrics.mean_loss(name, unit.factor, restate, 'targets')
     for name, restate in restated(made, scored).items()
   }
   return {
-    'loss': metrics.mean_loss(*unit),
+    'loss': metrics.mean_loss(*unit, targets='targets'),
     **others,
     'accuracy': metrics.token_accuracy(),
     'loss_by_position': metrics.loss_by_position(*unit),

@@ -351,7 +351,7 @@ def _forced(
 ) -> Evaluation:
   """How tokens are judged after given ones."""
   measured: dict[str, Metric] = {
-    'loss': metrics.mean_loss(unit),
+    'loss': metrics.mean_loss(unit, targets='targets'),
     'accuracy': metrics.token_accuracy(),
   }
   batches = lambda: examples(pairs).in_order(**sizes)
