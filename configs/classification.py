@@ -41,6 +41,7 @@ def get_config() -> ConfigDict:
   c.model.num_heads = 4
   c.model.kernel_sizes = (3, 4, 5)  # of a CNN, in words
   c.model.bidirectional = False  # recurrent cells in both directions
+  c.model.forget_bias = 1.0  # of LSTM cells, at first: they remember
   c.model.pooling = 'mean'  # or 'max', 'last': what is read of a Transformer or recurrent cells
   c.model.pre_norm = True
   c.model.activation = 'relu'  # a name in jax.nn

@@ -54,6 +54,7 @@ def get_config() -> ConfigDict:
   c.model.encoder = 'transformer'  # in one row: a name as in configs/classification.py
   c.model.pooling = 'mean'  # in one row: or 'max', 'last'
   c.model.bidirectional = False  # in one row: recurrent cells in both directions
+  c.model.forget_bias = 1.0  # of LSTM cells, at first: they remember
   c.model.kernel_sizes = (3, 4, 5)  # in one row: of a CNN, in words
   c.optimizer.learning_rate = 3e-3
   c.optimizer.warmup_steps = 50

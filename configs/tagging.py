@@ -44,6 +44,7 @@ def get_config() -> ConfigDict:
   c.model.num_layers = 2
   c.model.num_heads = 4
   c.model.hidden_width = 128  # of the feed-forward layer, or of a recurrent state
+  c.model.forget_bias = 1.0  # of LSTM cells, at first: they remember
   c.model.pre_norm = False
   c.model.activation = 'relu'  # a name in jax.nn
   c.model.output_projection = False  # heads are only joined, as in TENER

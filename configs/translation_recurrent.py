@@ -19,6 +19,7 @@ def get_config() -> ConfigDict:
   c.task.architecture = 'recurrent'
   c.model = ConfigDict()
   c.model.cell = 'gru'  # or 'rnn', 'lstm'
+  c.model.forget_bias = 1.0  # of LSTM cells, at first: they remember
   c.model.width = 64
   c.model.hidden_width = 128
   c.model.num_layers = 1

@@ -319,3 +319,19 @@ def test_what_an_encoder_cannot_do_is_refused(name, option, value):
   given = {option: value}
   with pytest.raises(ValueError, match=f"'{name}' has no model.{option}, but got .*{value[-1]}"):
     encoders.make(name, (posjax.Scheme(),), 8, given, layer_set=REAL, rngs=nnx.Rngs(0))
+
+
+@pytest.mark.parametrize('kind', ['real', 'complex'])
+def test_an_lstm_keeps_what_its_forget_gates_let_through(kind):
+  """With all kernels 0 and a memory of 1, a step leaves sigmoid(forget_bias) of each part."""
+  for given, expected in (({}, 1.0), ({'forget_bias': 3.0}, 3.0), ({'forget_bias': 0.0}, 0.0)):
+    sizes = {'hidden_width': 4, 'num_layers': 1, 'bidirectional': False, **given}
+    model = get_encoder('lstm')(LAYERS[kind], 5, rngs=nnx.Rngs(0), **sizes)
+    cell = model.layers[0].cell
+    for path, value in nnx.iter_graph(cell):
+      if isinstance(value, nnx.Param) and path[-1] != 'bias':
+        value[...] = jnp.zeros_like(value[...])
+    x = jnp.zeros((1, 5))
+    x, one = (x, jnp.ones((1, 4))) if kind == 'real' else (x + 0j, jnp.full((1, 4), 1 + 1j))
+    (kept, _), _ = cell((one, 0 * one), x)
+    np.testing.assert_allclose(kept, one / (1 + np.exp(-expected)), rtol=1e-6)

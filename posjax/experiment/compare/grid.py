@@ -130,7 +130,16 @@ def _identity(config: dict[str, Any]) -> dict[str, Any]:
     del config['model']['dtype']
   if config.get('attention') == {'implementation': None}:
     del config['attention']
+  if not has_lstm(config):
+    config.get('model', {}).pop('forget_bias', None)
   return config
+
+
+def has_lstm(config: Mapping[str, Any]) -> bool:
+  """Whether the model of a config has LSTM cells."""
+  model = config.get('model', {})
+  kinds = [model.get(key) for key in ('encoder', 'cell', 'characters')]
+  return 'lstm' in kinds or config.get('task', {}).get('architecture') == 'esim'
 
 
 def flat(values: Mapping[str, Any], before: str = '') -> dict[str, Any]:

@@ -5,6 +5,8 @@ are those of Wang et al. 2020, https://arxiv.org/abs/1912.12333, eq. 13; the aut
 its name, has no gates.
 """
 
+import functools
+
 from flax import nnx
 
 from posjax.keys import Count, Layers
@@ -19,11 +21,12 @@ def encoder(
   hidden_width: Count,
   num_layers: Layers,
   bidirectional: bool,
+  forget_bias: float = 1.0,
   rngs: nnx.Rngs,
 ) -> RecurrentEncoder:
-  """A `RecurrentEncoder`, with its arguments, of LSTM cells."""
+  """A `RecurrentEncoder` of LSTM cells; arguments are its own and theirs."""
   return RecurrentEncoder(
-    layer_set.lstm,
+    functools.partial(layer_set.lstm, forget_bias=forget_bias),
     width,
     hidden_width=hidden_width,
     num_layers=num_layers,

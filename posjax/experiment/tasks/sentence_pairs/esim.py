@@ -14,6 +14,7 @@ it: on the vectors of words, on what the composition reads, and on what the dens
 read. Positions enter with the words alone: a scheme acts on places 0 and 1, and the paper has none.
 """
 
+import functools
 from collections.abc import Mapping, Sequence
 
 import jax
@@ -53,6 +54,7 @@ class ESIM(nnx.Module):
     train_words: whether the vectors of words are trained, as in the paper.
     train_characters: whether the vectors of n-grams are trained.
     vectors: [V, word_width], initial vectors of words; drawn if None.
+    forget_bias: the initial bias of the LSTMs' forget gates; 1 remembers at first.
     rngs: a stream for `params`.
 
   Raises:
@@ -73,6 +75,7 @@ class ESIM(nnx.Module):
     train_words: bool,
     train_characters: bool,
     vectors: np.ndarray | None = None,
+    forget_bias: float = 1.0,
     rngs: nnx.Rngs,
   ):
     schemes = (scheme,) if isinstance(scheme, Scheme) else tuple(scheme)
@@ -94,7 +97,7 @@ class ESIM(nnx.Module):
 
     def recurrent(width):
       return RecurrentEncoder(
-        REAL.lstm,
+        functools.partial(REAL.lstm, forget_bias=forget_bias),
         width,
         hidden_width=hidden_width,
         num_layers=1,

@@ -19,11 +19,12 @@ Reference: Luong, Pham, Manning 2015, https://arxiv.org/abs/1508.04025, sections
 Bahdanau, Cho, Bengio 2015, https://arxiv.org/abs/1409.0473, section A.2, whose output takes the
 state of the step before in A.2.2, and the new one in eq. 4; here it is the new one. The GRU's reset
 gate multiplies the recurrent product, as in Flax, PyTorch and cuDNN, not the state before it as in
-the paper. An LSTM starts with a forget gate's bias of 1, so that it remembers at first.
+the paper.
 
 B rows, S source and T target tokens, N hidden width, E width of the encoder's states.
 """
 
+import functools
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
@@ -117,6 +118,7 @@ class RecurrentEncoderDecoder(nnx.Module):
       decoder's.
     dropout_rate: of the embeddings, and of the outputs before the readout.
     shared: whether both sides have one table of embeddings, and one set of the scheme's parameters.
+    forget_bias: the initial bias of an LSTM's forget gates; 1 remembers at first.
     rngs: a stream for `params`.
 
   Raises:
@@ -140,6 +142,7 @@ class RecurrentEncoderDecoder(nnx.Module):
     similarity_width: Count | None = None,
     dropout_rate: Share = 0.0,
     shared: bool = False,
+    forget_bias: float = 1.0,
     rngs: nnx.Rngs,
   ):
     check_value('model.cell', Cell, cell)
@@ -161,6 +164,8 @@ class RecurrentEncoderDecoder(nnx.Module):
     self.target_embed = None if shared else embed(target_vocab)
     sizes = {'num_layers': num_layers, 'bidirectional': bidirectional}
     make = CELLS[cell]
+    if cell == 'lstm':
+      make = functools.partial(make, forget_bias=forget_bias)
     self.encoder = RecurrentEncoder(make, width, hidden_width=hidden_width, **sizes, rngs=rngs)
     states = self.encoder.features
     bridge = (2 if cell == 'lstm' else 1) * hidden_width
@@ -388,16 +393,7 @@ def seq2seq_keys() -> Keys:
   )
 
 
-def _forget_bias(key: PRNGKey, shape: tuple[int, ...], dtype: Any = jnp.float32) -> Array:
-  """Biases of the gates i, f, g, o, side by side: 1 for the forget gate, and 0 for the others."""
-  return jnp.repeat(jnp.array([0, 1, 0, 0], dtype), shape[0] // 4)
-
-
-def _lstm(width: int, hidden_width: int, *, rngs: nnx.Rngs) -> nnx.OptimizedLSTMCell:
-  return nnx.OptimizedLSTMCell(width, hidden_width, bias_init=_forget_bias, rngs=rngs)
-
-
-CELLS = {'rnn': REAL.rnn, 'lstm': _lstm, 'gru': REAL.gru}
+CELLS = {'rnn': REAL.rnn, 'lstm': REAL.lstm, 'gru': REAL.gru}
 
 
 def _check_embeds(given: Scheme | Sequence[Scheme], dims: Dims) -> Scheme:
