@@ -141,6 +141,31 @@ def divide(
   return parts
 
 
+def hold_out(
+  train: list[Example],
+  held_out: list[Example],
+  text_of: Callable[[Example], str],
+  what: str,
+  tune: bool = False,
+) -> tuple[list[Example], list[Example], str]:
+  """What to learn from, what is held out, and how it was chosen, in words.
+
+  Args:
+    train: examples to learn from.
+    held_out: examples that the data hold out; where there are none, one in ten of `train` is.
+    text_of: an example's text, by whose words it is chosen.
+    what: examples and text in words, as 'training pairs, by a hash of the premise'.
+    tune: whether a tenth of the examples to learn from is held out in their place.
+  """
+  if not tune and held_out:
+    return train, held_out, 'as given'
+  cut = f'one in {CUT} of the {what}'
+  if not tune:
+    return *divide(train, text_of), cut
+  learned = train if held_out else divide(train, text_of)[0]
+  return *divide(learned, text_of, fold=1), f'{cut}, to tune on'
+
+
 def check_parts(
   expression: str, what: str, train: Sequence[object], held_out: Sequence[object]
 ) -> None:

@@ -1,9 +1,15 @@
-"""Data is named in one line, `kind:argument`, which each kind of data reads with `parse`."""
+"""Data is named in one line, `kind:argument`, which each kind of data reads with `parse`.
+
+Before it `tune:` may stand, as in 'tune:file:PATH': a tenth of the training data is then held out,
+by which to choose a learning rate, and what the data hold out stays unread.
+"""
 
 from collections.abc import Sequence
 from pathlib import Path
 
 from posjax.arguments import nearest, unknown_name
+
+TUNE = 'tune:'
 
 
 def parse(what: str, expression: str, forms: Sequence[str]) -> tuple[str, str]:
@@ -32,6 +38,17 @@ def parse(what: str, expression: str, forms: Sequence[str]) -> tuple[str, str]:
     if expression == form or (kind == name and expected.isupper() and argument):
       return kind, argument
   raise ValueError(unknown_name(what, expression, forms, _meant(kind, colon, expression, forms)))
+
+
+def to_tune(expression: str) -> tuple[str, bool]:
+  """The expression without `tune:`, and whether it began so.
+
+  Example:
+    >>> to_tune('tune:file:a.txt'), to_tune('file:a.txt')
+    (('file:a.txt', True), ('file:a.txt', False))
+  """
+  rest = expression.removeprefix(TUNE)
+  return rest, rest != expression
 
 
 def path_of(argument: str) -> Path:

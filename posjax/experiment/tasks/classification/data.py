@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from posjax.experiment.data import corpus
-from posjax.experiment.data.expression import parse
+from posjax.experiment.data.expression import TUNE, parse, to_tune
 from posjax.experiment.tasks import supervised
 from posjax.experiment.tasks.classification import order, tfds
 
@@ -63,16 +63,19 @@ def read(expression: str, folds: int = 0, fold: int = 0) -> Labelled:
   """
   if folds == 1 or folds < 0 or not 0 <= fold < max(folds, 1):
     raise ValueError(f'Folds must be 0 <= fold < folds, or both 0, but got {fold} and {folds}.')
+  expression, tune = to_tune(expression)
+  if tune and folds:
+    raise ValueError(f"'{TUNE}' and folds hold out other texts: give one of them, not both.")
   train, held_out = _both(expression)
   for example in train + held_out:
     supervised.check_words(example.where, text=example.text)
-  cut = 'as given'
-  if folds or not held_out:
-    cut = (
-      f'fold {fold} of {folds}' if folds else f'one in {corpus.CUT} of the training texts, by hash'
-    )
-    by_text = lambda example: example.text
-    train, held_out = corpus.divide(train + held_out, by_text, folds or corpus.CUT, fold)
+  by_text = lambda example: example.text
+  if folds:
+    cut = f'fold {fold} of {folds}'
+    train, held_out = corpus.divide(train + held_out, by_text, folds, fold)
+  else:
+    what = 'training texts, by hash'
+    train, held_out, cut = corpus.hold_out(train, held_out, by_text, what, tune)
   corpus.check_parts(expression, 'text', train, held_out)
   labels = supervised.labels_of(expression, 'text', train, held_out)
   digest = corpus.fingerprint(*(map(_line, part) for part in (train, held_out)))

@@ -4,10 +4,11 @@ Here belongs what only raw documents need: the readers of each form, vocabularie
 cut documents into training rows, evaluation windows and streams.
 """
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
-from posjax.experiment.data.corpus import fingerprint
-from posjax.experiment.data.expression import parse
+from posjax.experiment.data.corpus import CUT, fingerprint
+from posjax.experiment.data.expression import parse, to_tune
 from posjax.experiment.tasks.language_modelling import files, python_docs, tfds
 
 FORMS = ('python_docs', 'file:PATH', 'tfds:NAME', 'text8:PATH', 'enwik8:PATH')
@@ -59,7 +60,8 @@ def read(expression: str) -> Text:
     >>> len(docs.train) > len(docs.held_out) > 0
     True
   """
-  kind, argument = parse('text', expression, FORMS)
+  rest, tune = to_tune(expression)
+  kind, argument = parse('text', rest, FORMS)
   if kind == 'python_docs':
     train, held_out = python_docs.read()
   elif kind == 'tfds':
@@ -68,4 +70,20 @@ def read(expression: str) -> Text:
     readers = {'file': files.read, 'text8': files.read_text8, 'enwik8': files.read_enwik8}
     train, held_out = readers[kind](argument)
   names = files.names(argument) if kind in ('file', 'text8', 'enwik8') else ((), ())
+  if tune:
+    (train, held_out), names = last_tenth(train), ((), ())
   return Text(expression, train, held_out, fingerprint(train, held_out), names)
+
+
+def last_tenth(documents: Sequence[bytes]) -> tuple[tuple[bytes, ...], tuple[bytes, ...]]:
+  """The documents without their last tenth, and that tenth; one of them may be cut in two."""
+  left = sum(map(len, documents)) * (CUT - 1) // CUT
+  first, last = [], []
+  for document in documents:
+    end = min(left, len(document))
+    while 0 < end < len(document) and document[end] & 0xC0 == 0x80:
+      end -= 1  # a character of UTF-8 stays whole
+    first.append(document[:end])
+    last.append(document[end:])
+    left -= len(document[:end]) if end == len(document) else left
+  return tuple(filter(None, first)), tuple(filter(None, last))

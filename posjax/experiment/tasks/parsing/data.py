@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from posjax.experiment.data import corpus
-from posjax.experiment.data.expression import parse
+from posjax.experiment.data.expression import parse, to_tune
 from posjax.experiment.tasks.parsing import files, generated
 from posjax.experiment.tasks.parsing.files import Placed
 from posjax.experiment.tasks.parsing.spans import Sentence, sentence
@@ -72,7 +72,8 @@ def read(
     >>> ' '.join(read('synthetic:brackets').train[1].words)
     'every river finds every river .'
   """
-  kind, argument = parse('trees', expression, FORMS)
+  rest, tune = to_tune(expression)
+  kind, argument = parse('trees', rest, FORMS)
   if kind == 'file':
     found = files.read(argument, held_out)
   elif held_out is not None:
@@ -84,10 +85,8 @@ def read(
   train, judged = (
     [_sentence(each, traces=traces, functions=functions) for each in part] for part in found
   )
-  cut = 'as given'
-  if not judged:
-    train, judged = corpus.divide(train, lambda one: ' '.join(one.words))
-    cut = f'one in {corpus.CUT} of the training sentences, by a hash of the words'
+  what = 'training sentences, by a hash of the words'
+  train, judged, cut = corpus.hold_out(train, judged, lambda x: ' '.join(x.words), what, tune)
   corpus.check_parts(expression, 'tree', train, judged)
   seen, there = _labels(train), _labels(judged)
   off = {'traces': traces, 'function tags and indices': functions}

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 from posjax.experiment.data import corpus
-from posjax.experiment.data.expression import parse
+from posjax.experiment.data.expression import parse, to_tune
 from posjax.experiment.tasks import supervised
 from posjax.experiment.tasks.sentence_pairs import near, tfds
 
@@ -66,6 +66,7 @@ def read(expression: str) -> Pairs:
     >>> read('synthetic:near_1k').labels
     ('contradiction', 'entailment')
   """
+  expression, tune = to_tune(expression)
   found = _both(expression)
   train, held_out = ([pair for pair in part if pair.label] for part in found)
   for pair in train + held_out:
@@ -74,10 +75,10 @@ def read(expression: str) -> Pairs:
     'training': len(found[0]) - len(train),
     'held-out': len(found[1]) - len(held_out),
   }
-  cut = 'as given'
-  if not found[1]:
-    cut = f'one in {corpus.CUT} of the training pairs, by a hash of the premise'
-    train, held_out = corpus.divide(train, lambda pair: pair.premise)
+  if found[1]:  # perhaps none of them has a label
+    corpus.check_parts(expression, 'pair', train, held_out)
+  what = 'training pairs, by a hash of the premise'
+  train, held_out, cut = corpus.hold_out(train, held_out, lambda x: x.premise, what, tune)
   corpus.check_parts(expression, 'pair', train, held_out)
   labels = supervised.labels_of(expression, 'pair', train, held_out)
   digest = corpus.fingerprint(*(map(_line, part) for part in (train, held_out)))

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from posjax.arguments import check_known
 from posjax.experiment.data import corpus
-from posjax.experiment.data.expression import parse
+from posjax.experiment.data.expression import parse, to_tune
 from posjax.experiment.tasks.tagging import direction, files, tfds
 from posjax.experiment.tasks.tagging.files import Raw
 from posjax.experiment.tasks.tagging.tags import (
@@ -87,7 +87,8 @@ def read(expression: str, *, notation: str | None = None) -> Columns:
     >>> sentence.tokens[0], dict(zip(sentence.tokens, sentence.tags))['Name6']
     ('here', 'S-NAME')
   """
-  kind, argument = parse('tagged sentences', expression, FORMS)
+  rest, tune = to_tune(expression)
+  kind, argument = parse('tagged sentences', rest, FORMS)
   if notation is not None:
     check_known('notation', notation, NOTATIONS)
   documents = 0
@@ -96,11 +97,9 @@ def read(expression: str, *, notation: str | None = None) -> Columns:
   else:
     train, held_out = tfds.read(argument) if kind == 'tfds' else direction.sentences()
   found = _notation(expression, [*train, *held_out], notation)
-  cut = 'as given'
-  if not held_out:
-    words_of = lambda raw: ' '.join(token for token, _, _ in raw)
-    train, held_out = corpus.divide(train, words_of)
-    cut = f'one in {corpus.CUT} of the training sentences, by a hash of the words'
+  words_of = lambda raw: ' '.join(token for token, _, _ in raw)
+  what = 'training sentences, by a hash of the words'
+  train, held_out, cut = corpus.hold_out(train, held_out, words_of, what, tune)
   corpus.check_parts(expression, 'sentence', train, held_out)
   learned, judged = (tuple(map(_sentence, part)) for part in (train, held_out))
   types = {span.type for each in (*learned, *judged) for span in spans(each.tags)}

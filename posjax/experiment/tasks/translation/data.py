@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 from posjax.experiment.data import corpus
-from posjax.experiment.data.expression import parse
+from posjax.experiment.data.expression import parse, to_tune
 from posjax.experiment.tasks.translation import files, generated, tfds
 
 FORMS = ('file:PATH', 'tfds:NAME', *(f'synthetic:{name}' for name in generated.NAMES))
@@ -85,7 +85,8 @@ def read(
     >>> pair.target.split() == pair.source.split()[::-1]
     True
   """
-  kind, argument = parse('parallel text', expression, FORMS)
+  rest, tune = to_tune(expression)
+  kind, argument = parse('parallel text', rest, FORMS)
   if kind == 'synthetic':
     _check_unnamed(expression, source, target, held_out)
     source, target = 'source', 'target'
@@ -99,11 +100,10 @@ def read(
   everything, given, cut = found
   train = [Pair(*each) for each in everything if each[0].strip() and each[1].strip()]
   left_out = {EMPTY: len(everything) - len(train)}
-  if given is None:
-    train, judged = corpus.divide(train, lambda pair: pair.source)
-    cut = f'one in {corpus.CUT} of the training pairs, by a hash of the source'
-  else:
-    judged = [Pair(*each) for each in given]
+  judged = [Pair(*each) for each in given or ()]
+  if given is None or tune:
+    what = 'training pairs, by a hash of the source'
+    train, judged, cut = corpus.hold_out(train, judged, lambda pair: pair.source, what, tune)
   corpus.check_parts(expression, 'pair', train, judged)
   digest = corpus.fingerprint(*(map(_line, part) for part in (train, judged)))
   return Parallel(expression, source, target, tuple(train), tuple(judged), cut, left_out, digest)
