@@ -6,12 +6,17 @@
 Every run is one of train.py, in cells/ of the work folder. Lines of results.jsonl are what is kept:
 the same command again goes on where it stopped, and one with more schemes or seeds adds them. The
 work folder gets results.jsonl, report.html, and pictures as PNG and SVG.
+
+  --tune=optimizer.learning_rate=5e-4,1e-3,2e-3
+
+first finds the best of these values for each scheme, on a part of the training data.
 """
 
 import contextlib
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import jax
@@ -19,8 +24,8 @@ from absl import app, flags
 from ml_collections import ConfigDict
 
 from posjax.experiment import optimizer, record, settings
-from posjax.experiment.compare import page, results
-from posjax.experiment.compare.grid import Cell, cells, read_axis, read_schemes
+from posjax.experiment.compare import page, results, tuning
+from posjax.experiment.compare.grid import Axis, Cell, cells, read_axis, read_schemes
 from posjax.experiment.compare.origin import origin
 from posjax.experiment.compare.pool import Ended, run_all
 from posjax.experiment.compare.progress import Grid
@@ -46,6 +51,8 @@ class Plan(NamedTuple):
     path: where this host's results go.
     processes: how many at once.
     allow_changed_data: whether runs on different data are averaged.
+    search: runs on a part of the training data, by which values of `tune` are chosen.
+    tune: config keys and their values; none where there is no search.
   """
 
   cells: list[Cell]
@@ -56,14 +63,21 @@ class Plan(NamedTuple):
   path: Path
   processes: int
   allow_changed_data: bool
+  search: Sequence[Cell] = ()
+  tune: Sequence[Axis] = ()
 
 
 class Full(Exception):
   """There is no room on the disk."""
 
 
-def plan(config: ConfigDict, folder: Path, values: flags.FlagValues) -> Plan:
-  """Reads the command line."""
+def plan(
+  config: ConfigDict,
+  folder: Path,
+  values: flags.FlagValues,
+  chosen: Mapping[tuple[str, str], Mapping[str, Any]] = MappingProxyType({}),
+) -> Plan:
+  """Reads the command line; `chosen` is what its search found."""
   if not values.schemes:
     raise ValueError("--schemes is missing; it should read like --schemes='a,b(x=1)+c'.")
   if values.processes < 1:
@@ -80,12 +94,24 @@ def plan(config: ConfigDict, folder: Path, values: flags.FlagValues) -> Plan:
   with config.unlocked():
     del config['compare']
   axes = [read_axis(axis, config) for axis in values.axes]
-  grid = cells(config, schemes, axes, values.seeds)
+  tune = [read_axis(axis, config) for axis in values.tune]
+  check_tune(tune, axes, values)
+  grid = cells(config, schemes, axes, values.seeds, chosen)
+  search = tuning.search_cells(config, schemes, axes, tune) if tune else []
   name = f'results-{values.host}-of-{values.hosts}.jsonl' if values.hosts > 1 else 'results.jsonl'
   check_each(grid)
   mine = grid[values.host :: values.hosts]
   path, allowed = folder / name, values.allow_changed_data
-  return Plan(grid, mine, baseline, rules, folder, path, values.processes, allowed)
+  return Plan(grid, mine, baseline, rules, folder, path, values.processes, allowed, search, tune)
+
+
+def check_tune(tune: Sequence[Axis], axes: Sequence[Axis], values: flags.FlagValues) -> None:
+  """Refuses a search that the rest of the command line contradicts."""
+  both = {key for key, _ in tune} & {key for key, _ in axes}
+  if both:
+    raise ValueError(f'{min(both)} is a key of --axes and of --tune; it can be one of them.')
+  if tune and values.hosts > 1:
+    raise ValueError('--tune is for one host: run it there, and give the others what it chose.')
 
 
 def check_each(grid: Sequence[Cell]) -> None:
@@ -169,6 +195,15 @@ def work(todo: Plan) -> None:
         grid.say('stopped, and saved: the same command resumes')
 
 
+def searched(todo: Plan) -> list[tuning.Tried] | None:
+  """Runs the search of a command, and judges it; None if it was interrupted."""
+  work(todo._replace(cells=list(todo.search), mine=list(todo.search)))
+  there = results.read(todo.folder)
+  if any(cell.id not in there for cell in todo.search):
+    return None
+  return tuning.choose(todo.search, there, todo.tune, todo.rules)
+
+
 def keep(todo: Plan, end: Ended) -> None:
   """Writes the line of a cell that ended."""
   cell = end.cell
@@ -183,10 +218,11 @@ def keep(todo: Plan, end: Ended) -> None:
     raise Full(f'{todo.path} cannot be written ({error.strerror}); {lost}') from error
 
 
-def tell(todo: Plan) -> bool:
+def tell(todo: Plan, tried: Sequence[tuning.Tried] = ()) -> bool:
   """Prints and draws what the grid says so far; False if a cell failed."""
   there = results.read(todo.folder)
-  others = [there[name] for name in there.keys() - {cell.id for cell in todo.cells}]
+  ours = {cell.id for cell in (*todo.cells, *todo.search)}
+  others = [there[name] for name in there.keys() - ours]
   if others:
     print(left_out(others))
   failed = [there[cell.id] for cell in todo.cells if 'error' in there.get(cell.id, ())]
@@ -197,10 +233,11 @@ def tell(todo: Plan) -> bool:
       print(f'failed: {row["scheme"]}, seed {row["seed"]}: {row["error"]}')
     print('no run has finished, so there is nothing to show')
     return not failed
-  print_tables(summary)
+  more = [tuning.sheet(tried, summary.measure, todo.search[0].seed)] if tried else []
+  print_tables(summary, more)
   try:
     made = origin(sys.argv[1:], todo.cells)
-    pictures = page.write(todo.folder / 'report.html', summary, made)
+    pictures = page.write(todo.folder / 'report.html', summary, made, more)
   except OSError as error:
     raise Full(f'The pictures cannot be written ({error.strerror}); the results are.') from error
   for path in (todo.folder / 'report.html', todo.path, *pictures):
@@ -226,6 +263,9 @@ def read(argv: Sequence[str]) -> Command:
     flags.DEFINE_string('schemes', None, 'What to compare, with commas: lines of posjax.get.'),
     flags.DEFINE_integer('seeds', 3, "Runs of each, with seeds that count up from the config's."),
     flags.DEFINE_multi_string('axes', [], 'KEY=VALUE,VALUE: a config key to vary.'),
+    flags.DEFINE_multi_string(
+      'tune', [], 'KEY=VALUE,VALUE: a config key whose best value is first found for each scheme.'
+    ),
     flags.DEFINE_string('baseline', None, 'What others are compared with; by default the first.'),
     flags.DEFINE_integer('processes', 1, 'Runs at a time, each in a process of its own.'),
     flags.DEFINE_integer('hosts', 1, 'How many hosts share the grid, and a work folder.'),
@@ -240,9 +280,14 @@ def main(command: Command) -> None:
   jax.config.update('jax_platforms', 'cpu')  # this process only leads; the accelerator is theirs
   folder = Path(flags.FLAGS.workdir or Path('runs', f'{command.name}-compare'))
   try:
-    todo = plan(command.config, folder, flags.FLAGS)
+    todo, tried = plan(command.config, folder, flags.FLAGS), []
+    if todo.tune:
+      tried = searched(todo)
+      if tried is None:
+        sys.exit(0)
+      todo = plan(command.config, folder, flags.FLAGS, tuning.chosen(tried))
     work(todo)
-    sys.exit(0 if tell(todo) else 1)
+    sys.exit(0 if tell(todo, tried) else 1)
   except (ValueError, TypeError, AttributeError, OSError, Full, Busy) as error:
     sys.exit(f'compare: error: {" ".join(str(error).split())}')
 

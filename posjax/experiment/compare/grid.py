@@ -8,6 +8,7 @@ import itertools
 import json
 import re
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from ml_collections import ConfigDict
@@ -15,6 +16,7 @@ from ml_collections import ConfigDict
 import posjax
 
 _OPEN, _CLOSE = '([{', ')]}'
+Axis = tuple[str, Sequence[Any]]  # a config key, and its values
 
 
 class Cell(NamedTuple):
@@ -75,7 +77,7 @@ def read_schemes(text: str) -> tuple[str, ...]:
   return _distinct('schemes', schemes)
 
 
-def read_axis(text: str, config: ConfigDict) -> tuple[str, tuple[Any, ...]]:
+def read_axis(text: str, config: ConfigDict) -> Axis:
   """An axis `key=value,value`: the key, and values that the config takes."""
   key, equals, values = text.partition('=')
   if not equals:
@@ -93,29 +95,40 @@ def read_axis(text: str, config: ConfigDict) -> tuple[str, tuple[Any, ...]]:
 def cells(
   config: ConfigDict,
   schemes: Sequence[str],
-  axes: Sequence[tuple[str, Sequence[Any]]],
+  axes: Sequence[Axis],
   seeds: int,
+  chosen: Mapping[tuple[str, str], Mapping[str, Any]] = MappingProxyType({}),
 ) -> list[Cell]:
   """All runs of a grid; seeds count up from the config's, and are outermost.
 
   So that a grid that is stopped half-way has something to say of every scheme.
+
+  Args:
+    config: of which the runs differ in scheme, axes and seed.
+    schemes: lines of `posjax.get`.
+    axes: config keys to vary.
+    seeds: how many.
+    chosen: by scheme and axes as text, values of further config keys, see `tuning`.
   """
   if seeds < 1:
     raise ValueError(f'--seeds must be at least 1, but got {seeds}.')
   _distinct('axes', tuple(key for key, _ in axes))
   keys = [key for key, _ in axes]
-  points = list(itertools.product(*(values for _, values in axes)))
+  every = itertools.product(*(values for _, values in axes))
+  points = [dict(zip(keys, values, strict=True)) for values in every]
   return [
-    _cell(config, scheme, dict(zip(keys, values, strict=True)), config.seed + seed)
+    _cell(config, scheme, axes, config.seed + seed, chosen.get((scheme, str(axes)), {}))
     for seed in range(seeds)
     for scheme in schemes
-    for values in points
+    for axes in points
   ]
 
 
-def _cell(config: ConfigDict, scheme: str, axes: dict[str, Any], seed: int) -> Cell:
+def _cell(
+  config: ConfigDict, scheme: str, axes: dict[str, Any], seed: int, values: Mapping[str, Any]
+) -> Cell:
   mine = config.copy_and_resolve_references()
-  mine.update_from_flattened_dict({**axes, 'scheme': scheme, 'seed': seed})
+  mine.update_from_flattened_dict({**axes, **values, 'scheme': scheme, 'seed': seed})
   text = json.dumps(_identity(json.loads(mine.to_json_best_effort())), sort_keys=True)
   digest = hashlib.sha256(text.encode()).hexdigest()[:10]
   words = [scheme, *(f'{key.rpartition(".")[2]}={value}' for key, value in axes.items())]

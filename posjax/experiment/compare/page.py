@@ -15,15 +15,24 @@ from posjax.experiment.compare.summary import Row, Summary
 from posjax.experiment.compare.table import Sheet, captions, sheets
 
 
-def write(path: Path, summary: Summary, made: Origin | None = None) -> list[Path]:
-  """Writes the page, whole or not at all, and its pictures beside it, whose paths it returns."""
+def write(
+  path: Path, summary: Summary, made: Origin | None = None, more: Sequence[Sheet] = ()
+) -> list[Path]:
+  """Writes the page, whole or not at all, and its pictures beside it, whose paths it returns.
+
+  Args:
+    path: of the page.
+    summary: of the comparison.
+    made: where its numbers come from.
+    more: tables that follow those of the summary.
+  """
   template = resources.files('posjax.experiment.compare').joinpath('page.html').read_text('utf-8')
   pictures = plots.draw(path.parent, summary)
   ink = {
     scheme: style.colour
     for scheme, style in colours.styles(row.scheme for row in summary.rows).items()
   }
-  quality, *others = (_table(sheet, ink) for sheet in sheets(summary))
+  quality, *others = (_table(sheet, ink) for sheet in (*sheets(summary), *more))
   panels = plots.panels(summary)
   page = Template(template).substitute(
     short=escape(short(summary, made)),

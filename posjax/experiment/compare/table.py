@@ -1,7 +1,7 @@
 """The tables that a comparison prints."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from rich.table import Table
@@ -36,12 +36,12 @@ class Sheet(NamedTuple):
   rows: list[list[str]]
 
 
-def print_tables(summary: Summary) -> None:
-  """Prints quality and verdicts, quality by length, costs, and what went wrong."""
+def print_tables(summary: Summary, more: Sequence[Sheet] = ()) -> None:
+  """Prints quality and verdicts, quality by length, costs, more tables, and what went wrong."""
   terminal = console()
   if not terminal.is_terminal:
     terminal = console(width=200)  # a file has no width, and a cut table no use
-  for sheet in sheets(summary):
+  for sheet in (*sheets(summary), *more):
     table = Table(title=sheet.title, title_justify='left')
     for heading in sheet.headings:
       table.add_column(heading, justify='left' if heading in ('scheme', 'note') else 'right')
@@ -79,8 +79,8 @@ def equal(summary: Summary) -> str:
   if not summary.margin:
     return ''
   return (
-    f' It is equal where the {100 * EQUAL_LEVEL:g} % interval lies within {summary.margin:g} '
-    f'{summary.unit} of 0 on both sides (two one-sided tests).'
+    f' It is equal where the {100 * EQUAL_LEVEL:g} % interval lies between -{summary.margin:g} and '
+    f'{summary.margin:g} (two one-sided tests).'
   )
 
 

@@ -148,7 +148,7 @@ def hold_out(
   what: str,
   tune: bool = False,
 ) -> tuple[list[Example], list[Example], str]:
-  """What to learn from, what is held out, and how it was chosen, in words.
+  """Examples to learn from, those held out, and how these were chosen, in words.
 
   Args:
     train: examples to learn from.
