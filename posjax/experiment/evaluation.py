@@ -5,6 +5,7 @@ description of their evaluations, are all that reports and comparisons read.
 """
 
 import functools
+import itertools
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import MappingProxyType
@@ -122,37 +123,35 @@ def evaluate(
 class Groups:
   """The sums of an evaluation's metrics over groups of neighbouring rows, about as many in each.
 
-  Neighbours stay together, since windows of one text are not drawn alone.
+  Neighbours stay together, since windows of one text are not drawn alone. Rows that only fill up a
+  batch, in which nothing is counted, join the group of the row before them.
   """
 
   def __init__(self, evaluation: Evaluation):
+    self.counted = evaluation.counted
     self.metrics = {name: each for name, each in evaluation.metrics.items() if not each.array}
-    self.rows = sum(map(_rows, evaluation.batches()))
-    self.count = min(GROUPS, self.rows)
-    self.sums: list[Any] = [None] * self.count
-    self.seen = 0
+    self.rows: list[dict[str, Any]] = []  # the sums of each
+    self.full: list[bool] = []  # whether something is counted in it
 
   def update(self, arrays: Arrays, batch: Batch) -> None:
     """Adds the rows of the next batch."""
-    of_rows = np.arange(self.seen, self.seen + _rows(batch)) * self.count // self.rows
-    self.seen += len(of_rows)
-    for group in np.unique(of_rows):
-      first, end = np.searchsorted(of_rows, (group, group + 1))
-      part = jax.tree.map(lambda x, a=first, b=end: x[a:b], (arrays, batch))
-      new = {name: metric.update(*part) for name, metric in self.metrics.items()}
-      there = self.sums[group]
-      self.sums[group] = new if there is None else add(there, new)
+    for row in range(_rows(batch)):
+      part = jax.tree.map(lambda x, at=row: x[at : at + 1], (arrays, batch))
+      self.rows.append({name: metric.update(*part) for name, metric in self.metrics.items()})
+      self.full.append(self.counted(*part) > 0)
 
   def left_out(self) -> dict[str, list[float]]:
     """By metric, the numbers without each group; nothing where there is but one."""
-    if self.count < 2:
+    total = sum(self.full)
+    count = min(GROUPS, total)
+    if count < 2:
       return {}
-    without = [
-      functools.reduce(add, self.sums[:group] + self.sums[group + 1 :])
-      for group in range(self.count)
-    ]
+    group = np.maximum(np.cumsum(self.full) - 1, 0) * count // total
+    ends = np.searchsorted(group, np.arange(count + 1))
+    sums = [functools.reduce(add, self.rows[a:b]) for a, b in itertools.pairwise(ends)]
+    without = [functools.reduce(add, sums[:left] + sums[left + 1 :]) for left in range(count)]
     return {
-      name: [float(metric.finish(sums[name])) for sums in without]
+      name: [float(metric.finish(each[name])) for each in without]
       for name, metric in self.metrics.items()
     }
 

@@ -23,7 +23,7 @@ def bleu(predicted: Predicted, references: Sequence[str]) -> Metric:
     predicted: the sentences of a batch, each with the number of its reference.
     references: one for each sentence.
   """
-  return _scored(_library().BLEU(references=[list(references)]), predicted, len(references), 'BLEU')
+  return _scored(_library().BLEU(), predicted, references, 'BLEU')
 
 
 def chrf(predicted: Predicted, references: Sequence[str]) -> Metric:
@@ -33,7 +33,7 @@ def chrf(predicted: Predicted, references: Sequence[str]) -> Metric:
     predicted: as of `bleu`.
     references: as of `bleu`.
   """
-  return _scored(_library().CHRF(references=[list(references)]), predicted, len(references), 'chrF')
+  return _scored(_library().CHRF(), predicted, references, 'chrF')
 
 
 def equal_sentences(predicted: Predicted, references: Sequence[str]) -> Metric:
@@ -45,8 +45,8 @@ def equal_sentences(predicted: Predicted, references: Sequence[str]) -> Metric:
   """
 
   def finish(generated: list[tuple[int, str]]) -> float:
-    hypotheses = in_order(generated, len(references))
-    return sum(map(str.__eq__, hypotheses, references)) / len(references)
+    hypotheses, theirs = paired(generated, references)
+    return sum(map(str.__eq__, hypotheses, theirs)) / len(theirs)
 
   return Metric(predicted, finish, '% of sentences right', True, best=1.0, scale=100.0, digits=1)
 
@@ -60,29 +60,37 @@ def signatures(references: Sequence[str]) -> str:
   )
 
 
-def in_order(generated: Sequence[tuple[int, str]], count: int) -> list[str]:
-  """All sentences in the order of their references.
+def paired(
+  generated: Sequence[tuple[int, str]], references: Sequence[str]
+) -> tuple[list[str], list[str]]:
+  """Sentences and their references, in the order of these.
 
   Args:
-    generated: each with the number of its reference.
-    count: of the references.
+    generated: each with the number of its reference; all of them, or a part to be scored alone.
+    references: all of them.
 
   Raises:
-    ValueError: if a reference has no sentence, or two.
+    ValueError: if a sentence has no reference, or a reference has two sentences.
 
   Example:
-    >>> in_order([(1, 'world'), (0, 'hello')], 2)
-    ['hello', 'world']
+    >>> paired([(2, 'world'), (0, 'hello')], ['Hello', 'my', 'world'])
+    (['hello', 'world'], ['Hello', 'world'])
   """
-  if sorted(number for number, _ in generated) != list(range(count)):
+  numbers = [number for number, _ in generated]
+  if len(set(numbers)) < len(numbers) or not set(numbers) <= set(range(len(references))):
     raise ValueError(
-      f'Each of the {count} references needs one sentence, but got {len(generated)}.'
+      f'Each sentence needs one of the {len(references)} references of its own, but the numbers '
+      f'are {", ".join(map(str, sorted(numbers)[:20]))}.'
     )
-  return [text for _, text in sorted(generated)]
+  ordered = sorted(generated)
+  return [text for _, text in ordered], [references[number] for number, _ in ordered]
 
 
-def _scored(library: Any, predicted: Predicted, count: int, unit: str) -> Metric:
-  finish = lambda generated: float(library.corpus_score(in_order(generated, count), None).score)
+def _scored(library: Any, predicted: Predicted, references: Sequence[str], unit: str) -> Metric:
+  def finish(generated: list[tuple[int, str]]) -> float:
+    hypotheses, theirs = paired(generated, references)
+    return float(library.corpus_score(hypotheses, [theirs]).score)
+
   return Metric(predicted, finish, unit, True, best=100.0, digits=1)
 
 

@@ -48,10 +48,19 @@ def test_sentences_are_right_letter_for_letter():
   assert scored(metric, ['The cat sat on the mat.', 'it is raining, again.', '']) == 2 / 3
 
 
-def test_a_sentence_that_is_missing_or_said_twice_is_an_error():
-  for said in ([(0, 'a')], [(0, 'a'), (0, 'b')], [(0, 'a'), (2, 'b')]):
-    with pytest.raises(ValueError, match=r'Each of the 2 references needs one sentence, but got'):
-      corpus_metrics.in_order(said, 2)
+def test_a_part_of_the_sentences_is_scored_beside_its_own_references():
+  for make in (corpus_metrics.bleu, corpus_metrics.chrf):
+    metric, alone = make(say, REFERENCES), make(say, REFERENCES[1:])
+    said = {'said': ['It is raining again.', '']}
+    found = metric.finish(metric.update(said, {'row': [1, 2]}))
+    assert found == alone.finish(alone.update(said, {'row': [0, 1]}))
+    assert found != metric.finish(metric.update(said, {'row': [0, 2]}))
+
+
+def test_a_sentence_without_a_reference_of_its_own_is_an_error():
+  for said in ([(0, 'a'), (0, 'b')], [(0, 'a'), (2, 'b')]):
+    with pytest.raises(ValueError, match=r'Each sentence needs one of the 2 references of its own'):
+      corpus_metrics.paired(said, ['a', 'b'])
 
 
 def test_the_signatures_tell_case_tokens_and_version():

@@ -73,11 +73,11 @@ def made(data, scheme='none', config=translation, **changes):
   return get_task(name)(schemes, config.model.to_dict(), **shared, **arguments)
 
 
-def scores(task, name):
+def scores(task, name, leave_out=False):
   """A score of an untrained model."""
   graph, state = nnx.split(task.model(nnx.Rngs(0)))
   (found,) = [each for each in task.evaluations if each.name == name]
-  return evaluation.evaluate(found, graph, state, sharding.make_mesh(), KEY)
+  return evaluation.evaluate(found, graph, state, sharding.make_mesh(), KEY, leave_out)
 
 
 def test_it_says_what_it_read_and_how_it_scores(folder):
@@ -99,10 +99,18 @@ def test_every_sentence_is_scored_once_by_sacrebleu_also_an_empty_one(folder):
     said += first.metrics['bleu'].update(arrays, batch)
   assert [number for number, _ in sorted(said)] == [0, 1, 2]
   hypotheses = [text for _, text in sorted(said)]
-  score = scores(task, 'beam 4')
-  expected = sacrebleu.corpus_bleu(hypotheses, [[target for _, target in JUDGED]]).score
+  score = scores(task, 'beam 4', leave_out=True)
+  targets = [target for _, target in JUDGED]
+  expected = sacrebleu.corpus_bleu(hypotheses, [targets]).score
   assert score.values['bleu'] == pytest.approx(expected)
   assert score.counted == 3
+  without = [
+    [[text for i, text in enumerate(each) if i != left] for each in (hypotheses, targets)]
+    for left, _ in said  # in the order of the rows; one that fills up the last batch is no group
+  ]
+  expected = [sacrebleu.corpus_chrf(theirs, [right]).score for theirs, right in without]
+  assert score.left_out['chrf'] == pytest.approx(expected)
+  assert len(set(expected)) > 1
 
 
 @pytest.mark.parametrize('config', [translation, translation_recurrent])
