@@ -2,8 +2,8 @@
 
   python train.py --config=configs/default.py
 
-Five minutes on two CPU cores, to 2.23 bits per byte on held-out modules (RESULTS.md). Every key is
-here: another config is `default.get_config()` and the lines that differ.
+Five minutes on two CPU cores, to 2.23 bits per byte on held-out modules (RESULTS.md). Every key of
+a language model is here: another config is `default.get_config()` and the lines that differ.
 """
 
 from ml_collections import ConfigDict
@@ -48,6 +48,7 @@ def get_config() -> ConfigDict:
   c.model.gated = False  # True with 'silu': SwiGLU
   c.model.dropout_rate = 0.0
   c.model.tied = True  # the readout is the embedding
+  c.model.query_key = 'free'  # or one orthogonal matrix: of each head 'heads', of all 'joint'
   c.model.remat = False  # recompute activations in the backward pass
   c.model.dtype = 'float32'  # or 'bfloat16': of products; parameters are float32 either way
   c.model.unroll = 4  # layers compiled as one: faster on a CPU; 1 for deep models, and for remat

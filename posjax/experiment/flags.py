@@ -8,6 +8,7 @@ import ast
 import contextlib
 import functools
 import os
+import re
 import sys
 import textwrap
 import traceback
@@ -19,6 +20,8 @@ from typing import Any, NamedTuple, NoReturn
 
 from absl import flags
 from ml_collections import ConfigDict, config_flags
+
+from posjax.experiment import settings
 
 
 class Command(NamedTuple):
@@ -73,6 +76,8 @@ def parse(argv: list[str], default: Path, others: Sequence[flags.FlagHolder[Any]
     argv = file(argv, known_only=True)
     path = str(file['config'].value)
     config = load(path)
+    for key in re.findall(r'^--?(?:no)?config\.([\w.]+)', '\n'.join(argv[1:]), re.MULTILINE):
+      settings.add_key(config, key)
     config_flags.DEFINE_config_dict('config', config, sys_argv=argv)
     extra = flags.FLAGS(argv)[1:]
     if extra:
@@ -94,8 +99,9 @@ def _help(default: Path, names: Sequence[str]) -> str:
   known = {
     '--config=FILE': f'A config: a Python file with a function get_config. Default: {default}.',
     '--config.KEY=VALUE': (
-      'Sets a key of the config, as --config.steps=700 or --config.model.width=64; the files in '
-      'configs/ have the keys with their meanings, configs/default.py all of them.'
+      'Sets a key of the config, as --config.steps=700 or --config.model.width=64. The files in '
+      'configs/ have the keys with their meanings; others that the task or its model takes can be '
+      'set, too.'
     ),
   }
   for name in names:

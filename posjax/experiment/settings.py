@@ -6,11 +6,14 @@ The model also gets those keys of `config.attention` that are set.
 """
 
 import inspect
+import types
+import typing
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple
 
 from ml_collections import ConfigDict
+from ml_collections.config_dict import placeholder
 
 from posjax.attention.dispatch import IMPLEMENTATIONS
 from posjax.experiment import checkpoint, optimizer, sharding
@@ -24,7 +27,6 @@ from posjax.keys import (
   Section,
   Seed,
   check_section,
-  check_value,
   keys_of,
 )
 
@@ -115,14 +117,60 @@ def check(config: ConfigDict) -> None:
     raise TypeError(f'A config must be a ConfigDict, but got {type(config).__name__}.')
   given = config.to_dict()
   check_section('', given, keys_of(Run))
-  constructor = get_task(given['task']['name'])
+  of_task, of_model = _task_keys(given['task']['name'])
+  check_section('task', given['task'], of_task)
+  check_section('model', given['model'], of_model)
+  _check_attention(config, of_model)
+
+
+def add_key(config: ConfigDict, name: str) -> bool:
+  """Adds a key that the task, or its model, takes, and that the config does not list.
+
+  So that a command can set it. Its value is None until then.
+
+  Args:
+    config: a config; changed in place.
+    name: of the key, as 'model.query_key'.
+
+  Returns:
+    Whether it was added. Nothing is where the config has the key, or nobody takes it.
+  """
+  section, _, key = name.partition('.')
+  try:
+    known = dict(zip(('task', 'model'), _task_keys(config.task.name), strict=True))[section].known
+    if key in config[section] or key not in known:
+      return False
+  except (AttributeError, KeyError, TypeError, ValueError):  # `check` says what is wrong
+    return False
+  with config.unlocked():
+    config[section][key] = placeholder(_python_type(known[key].hint))
+  return True
+
+
+def _task_keys(name: str) -> tuple[Keys, Keys]:
+  """The keys of `config.task` and of `config.model`, of the task of this name."""
+  constructor = get_task(name)
   scheme, model, *_ = inspect.signature(constructor).parameters
   keys = keys_of(constructor, without=[scheme, *FROM_THE_RUN])
   own = {'name': Key(str), **keys.known}
   hint = own.pop(model, Key()).hint
-  check_section('task', given['task'], keys._replace(known=own))
-  check_value('model', hint, given['model'])
-  _check_attention(config, hint)
+  sections = [mark for mark in getattr(hint, '__metadata__', ()) if isinstance(mark, Section)]
+  of_model = sections[0].keys() if sections else Keys({}, further=True)
+  return keys._replace(known=own), of_model
+
+
+def _python_type(hint: Any) -> type:
+  """The type that ml_collections reads a key as; `object` takes any literal."""
+  if typing.get_origin(hint) is Annotated:
+    return _python_type(hint.__origin__)
+  if typing.get_origin(hint) is Literal:
+    kinds = {type(value) for value in typing.get_args(hint)}
+  elif typing.get_origin(hint) in (typing.Union, types.UnionType):
+    kinds = {_python_type(each) for each in typing.get_args(hint) if each is not type(None)}
+  else:
+    kinds = {hint}
+  kind = kinds.pop()
+  return kind if not kinds and kind in (bool, int, float, str) else object
 
 
 def attention_of(config: ConfigDict) -> dict[str, Any]:
@@ -131,13 +179,12 @@ def attention_of(config: ConfigDict) -> dict[str, Any]:
   return {name: value for name, value in given.items() if value is not None}
 
 
-def _check_attention(config: ConfigDict, hint: Any) -> None:
+def _check_attention(config: ConfigDict, keys: Keys) -> None:
   """Refuses keys of attention in `config.model`, and where the model of a task takes none."""
   for name in keys_of(Attention).known.keys() & config.model.keys():
     raise ValueError(f"The config has no key 'model.{name}'; did you mean 'attention.{name}'?")
-  sections = [mark for mark in getattr(hint, '__metadata__', ()) if isinstance(mark, Section)]
   for name, value in attention_of(config).items():
-    if sections and name not in sections[0].keys().known:
+    if name not in keys.known and not keys.further:
       raise ValueError(
         f'The model of the task {config.task.name!r} takes no attention.{name}, so it must be '
         f'None, but got {value!r}.'

@@ -239,9 +239,7 @@ def _entries(printed, known):
 HEADINGS = [heading for heading, (text, _) in sections().items() if PRINTED.search(text)]
 
 
-@pytest.mark.parametrize(
-  'heading', [h for h, (text, _) in sections().items() if PRINTED.search(text)]
-)
+@pytest.mark.parametrize('heading', HEADINGS)
 def test_every_interval_is_that_of_its_lines(heading):
   text, folders = sections()[heading]
   assert missing(text, folders) == []

@@ -83,6 +83,24 @@ def test_a_command_line_that_cannot_be_read_is_told_with_status_2(ended):
     assert message in said, said
 
 
+def test_a_command_sets_keys_of_the_model_that_the_config_does_not_list(monkeypatch):
+  before = set(flags.FLAGS)
+  argv = ['train.py', f'--config={ROOT}/configs/translation.py', '--noconfig.model.tied']
+  argv += ['--config.model.query_key=joint', '--config.model.decoder_layers', '3']
+  argv += ['--config.model.window=(4,None)', '--config.model.remat', '--config.model.norm=RMSNorm']
+  monkeypatch.setattr(sys, 'argv', argv)
+  try:
+    model = parse(argv, DEFAULT).config.model.to_dict()
+  finally:
+    for name in set(flags.FLAGS) - before:
+      delattr(flags.FLAGS, name)
+    flags.FLAGS.unparse_flags()
+  assert model['num_layers'] == 2  # as the config has it
+  expected = {'tied': False, 'query_key': 'joint', 'decoder_layers': 3, 'window': (4, None)}
+  expected |= {'remat': True, 'norm': 'RMSNorm'}
+  assert {key: model[key] for key in expected} == expected
+
+
 def test_help_lists_every_flag_of_the_command_and_ends_well(monkeypatch, capsys):
   before = set(flags.FLAGS)
   try:

@@ -1,6 +1,7 @@
 """Every key of every config against values of other types, and keys that are unknown or missing."""
 
 import importlib
+import inspect
 import pkgutil
 import re
 from typing import Any
@@ -10,6 +11,7 @@ from ml_collections import ConfigDict
 
 import configs
 from posjax.experiment import settings
+from posjax.experiment.task import get_task
 
 NAMES = [module.name for module in pkgutil.iter_modules(configs.__path__)]
 FOREIGN = ({'a': 1}, b'x', ('a', 1), [None, 0.5, 'a'])  # no key of any config takes one of these
@@ -100,6 +102,30 @@ def test_a_missing_key_is_named(unchecked):
     section = config[path[0]] if path else config
     del section[last]
     assert refused(config) == f"The config must have the key '{key}', but it is missing."
+
+
+@pytest.mark.parametrize('name', NAMES)
+def test_every_key_that_a_task_or_its_model_takes_can_be_added_to_its_config(name, unchecked):
+  config = importlib.import_module(f'configs.{name}').get_config()
+  before = config.copy_and_resolve_references()
+  constructor = get_task(config.task.name)
+  parameters = inspect.signature(constructor).parameters
+  model = list(parameters)[1]
+  of_model = parameters[model].annotation.__metadata__[0].keys().known
+  of_task = set(parameters) - {*list(parameters)[:2], *settings.FROM_THE_RUN}
+  for key in (*(f'task.{each}' for each in of_task), *(f'model.{each}' for each in of_model)):
+    section, _, last = key.partition('.')
+    assert settings.add_key(config, key) == (last not in before[section])
+    assert last in config[section]
+    assert not settings.add_key(config, key)
+
+
+def test_a_key_that_nobody_takes_is_not_added(unchecked):
+  config = importlib.import_module('configs.translation').get_config()
+  before = config.to_dict()
+  for key in ('model.normm', 'model', 'model.norm.x', 'task.seed', 'nothing.norm', 'seed', ''):
+    assert not settings.add_key(config, key)
+  assert config.to_dict() == before
 
 
 def test_what_is_no_config_is_refused(unchecked):

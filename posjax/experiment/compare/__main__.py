@@ -77,7 +77,17 @@ def plan(
   values: flags.FlagValues,
   chosen: Mapping[tuple[str, str], Mapping[str, Any]] = MappingProxyType({}),
 ) -> Plan:
-  """Reads the command line; `chosen` is what its search found."""
+  """The comparison that a command line asks for.
+
+  Args:
+    config: of its config file.
+    folder: to work in.
+    values: its flags.
+    chosen: by scheme and axes, the values that the search of --tune found best.
+
+  Raises:
+    ValueError: if a flag is missing, out of range, or contradicts another.
+  """
   if not values.schemes:
     raise ValueError("--schemes is missing; it should read like --schemes='a,b(x=1)+c'.")
   if values.processes < 1:
@@ -106,7 +116,7 @@ def plan(
 
 
 def check_tune(tune: Sequence[Axis], axes: Sequence[Axis], values: flags.FlagValues) -> None:
-  """Refuses a search that the rest of the command line contradicts."""
+  """Refuses --tune where a key is in --axes as well, or where several hosts share the grid."""
   both = {key for key, _ in tune} & {key for key, _ in axes}
   if both:
     raise ValueError(f'{min(both)} is a key of --axes and of --tune; it can be one of them.')
@@ -196,7 +206,7 @@ def work(todo: Plan) -> None:
 
 
 def searched(todo: Plan) -> list[tuning.Tried] | None:
-  """Runs the search of a command, and judges it; None if it was interrupted."""
+  """Trains the runs of --tune, and marks the best values; None if it was interrupted."""
   work(todo._replace(cells=list(todo.search), mine=list(todo.search)))
   there = results.read(todo.folder)
   if any(cell.id not in there for cell in todo.search):

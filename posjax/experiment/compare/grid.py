@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 from ml_collections import ConfigDict
 
 import posjax
+from posjax.experiment import settings
 
 _OPEN, _CLOSE = '([{', ')]}'
 Axis = tuple[str, Sequence[Any]]  # a config key, and its values
@@ -78,14 +79,17 @@ def read_schemes(text: str) -> tuple[str, ...]:
 
 
 def read_axis(text: str, config: ConfigDict) -> Axis:
-  """An axis `key=value,value`: the key, and values that the config takes."""
+  """An axis `key=value,value`: the key, and values that the config takes.
+
+  A key that the config does not list, and that its task or model takes, is added to it.
+  """
   key, equals, values = text.partition('=')
   if not equals:
     raise ValueError(f'An axis must read like model.num_layers=2,4, but got {text!r}.')
   if key in ('scheme', 'seed') or key.startswith('compare.'):
     raise ValueError(f'{key} can be no axis: there are --schemes and --seeds, but got {text!r}.')
   known = list(flat(config.to_dict()))
-  if key not in known:
+  if key not in known and not settings.add_key(config, key):
     near = difflib.get_close_matches(key, known, n=1)
     hint = f"; did you mean '{near[0]}'?" if near else '.'
     raise ValueError(f"The config has no key '{key}'{hint} There are: {', '.join(known)}.")
@@ -145,6 +149,8 @@ def _identity(config: dict[str, Any]) -> dict[str, Any]:
     del config['attention']
   if not has_lstm(config):
     config.get('model', {}).pop('forget_bias', None)
+  if config.get('model', {}).get('query_key') == 'free':
+    del config['model']['query_key']
   return config
 
 

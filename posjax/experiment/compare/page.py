@@ -18,13 +18,16 @@ from posjax.experiment.compare.table import Sheet, captions, sheets
 def write(
   path: Path, summary: Summary, made: Origin | None = None, more: Sequence[Sheet] = ()
 ) -> list[Path]:
-  """Writes the page, whole or not at all, and its pictures beside it, whose paths it returns.
+  """Writes the page and its pictures; a page that is interrupted leaves the one before in place.
 
   Args:
     path: of the page.
     summary: of the comparison.
     made: where its numbers come from.
     more: tables that follow those of the summary.
+
+  Returns:
+    The paths of the pictures.
   """
   template = resources.files('posjax.experiment.compare').joinpath('page.html').read_text('utf-8')
   pictures = plots.draw(path.parent, summary)

@@ -37,7 +37,7 @@ class Sheet(NamedTuple):
 
 
 def print_tables(summary: Summary, more: Sequence[Sheet] = ()) -> None:
-  """Prints quality and verdicts, quality by length, costs, more tables, and what went wrong."""
+  """Prints the tables of a comparison, and a line for each run that failed."""
   terminal = console()
   if not terminal.is_terminal:
     terminal = console(width=200)  # a file has no width, and a cut table no use

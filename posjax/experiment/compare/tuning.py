@@ -1,4 +1,4 @@
-"""A search before a comparison: for each scheme, the best values of a few config keys.
+"""`compare --tune`: for each scheme, the best values of a few config keys, found before comparing.
 
 A learning rate that was chosen with one scheme favours that one. Here each scheme gets its own,
 from the same values, by one run each on `tune:DATA`: a part of the training data is held out, and
@@ -44,7 +44,7 @@ class Tried(NamedTuple):
 def search_cells(
   config: ConfigDict, schemes: Sequence[str], axes: Sequence[Axis], tune: Sequence[Axis]
 ) -> list[Cell]:
-  """The runs of a search: every scheme with every value of `axes` and of `tune`.
+  """The runs by which --tune searches: every scheme with every value of `axes` and of `tune`.
 
   Raises:
     ValueError: if the data of the config cannot be read in part, or are that part already.
@@ -65,7 +65,7 @@ def _part(data: str) -> str:
 def choose(
   search: Sequence[Cell], results: Mapping[str, Line], tune: Sequence[Axis], rules: Rules
 ) -> list[Tried]:
-  """Judges the runs of a search, all of which have ended.
+  """Finds the best values for each scheme, from the runs of `search_cells`.
 
   Raises:
     ValueError: if of some scheme none has a quality.
@@ -102,13 +102,16 @@ def _whole(key: str, value: Any) -> Any:
 
 
 def _is_end(value: Any, values: Sequence[Any]) -> bool:
-  """Whether a number is the smallest or largest of three or more: a better one may lie beyond."""
+  """Whether the best value is the smallest or largest of three or more that were tried.
+
+  A better one may then lie beyond.
+  """
   numbers = sorted(x for x in values if isinstance(x, int | float) and not isinstance(x, bool))
   return len(numbers) > 2 and value in (numbers[0], numbers[-1])
 
 
 def chosen(tried: Sequence[Tried]) -> dict[tuple[str, str], Mapping[str, Any]]:
-  """The chosen values by scheme and axes, as `grid.cells` takes them."""
+  """The chosen values, by scheme and by axes as text; `grid.cells` takes them so."""
   return {(each.scheme, str(each.axes)): each.values for each in tried if each.chosen}
 
 

@@ -148,7 +148,7 @@ def hold_out(
   what: str,
   tune: bool = False,
 ) -> tuple[list[Example], list[Example], str]:
-  """Examples to learn from, those held out, and how these were chosen, in words.
+  """Training examples, held-out examples, and a sentence that says how these were chosen.
 
   Args:
     train: examples to learn from.

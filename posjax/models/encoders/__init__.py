@@ -128,7 +128,8 @@ def make(
     schemes: one scheme; for an encoder with attention, perhaps a pattern that repeats.
     width: M, of the embeddings.
     given: options by name. Those that only other encoders take are not used, but `bidirectional`
-      must be false, `query_key` 'free', and none silent, where they cannot be had.
+      and `shared_dropout` must be false, `query_key` 'free', and none silent, where they cannot be
+      had.
     layer_set: real or complex layers.
     rngs: a stream for `params`.
 
@@ -144,7 +145,8 @@ def make(
     )
   if given.get('bidirectional') and 'bidirectional' not in taken:
     raise ValueError(f'bidirectional is for recurrent encoders, but the encoder is {name!r}.')
-  off = {'query_key': 'free', 'silent_content': (), 'silent_position': ()}
+  off: dict[str, Any] = {'query_key': 'free', 'shared_dropout': False}
+  off |= {'silent_content': (), 'silent_position': ()}
   for option, unset in off.items():
     value = given.get(option) or unset
     if option not in taken and value != unset:

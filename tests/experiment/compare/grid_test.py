@@ -2,7 +2,7 @@
 
 import pytest
 
-from configs import algorithmic, default
+from configs import algorithmic, default, translation
 from posjax.experiment.compare.grid import cells, read_axis, read_schemes, split
 
 
@@ -71,11 +71,19 @@ def test_an_axis_holds_values_of_the_configs_types(text, values):
     ('scheme=rope', 'there are --schemes and --seeds'),
     ('seed=1,2', 'there are --schemes and --seeds'),
     ('model=2', "no key 'model'"),
+    ('model.cross_scheme=rope,none', "no key 'model.cross_scheme'"),  # a decoder takes none
   ],
 )
 def test_an_axis_that_the_config_does_not_have_is_refused(text, message):
   with pytest.raises(ValueError, match=message):
     read_axis(text, default.get_config())
+
+
+def test_an_axis_may_be_a_key_of_the_model_that_the_config_does_not_list():
+  config = translation.get_config()
+  axis = read_axis('model.norm=LayerNorm,RMSNorm', config)
+  grid = cells(config, ['rope'], [axis], seeds=1)
+  assert [cell.config.model.norm for cell in grid] == ['LayerNorm', 'RMSNorm']
 
 
 def test_a_grid_is_every_scheme_with_every_value_and_seed_and_seeds_come_last():

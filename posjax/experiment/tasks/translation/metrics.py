@@ -63,7 +63,7 @@ def signatures(references: Sequence[str]) -> str:
 def paired(
   generated: Sequence[tuple[int, str]], references: Sequence[str]
 ) -> tuple[list[str], list[str]]:
-  """Sentences and their references, in the order of these.
+  """Translated sentences beside their references, in the order of the references.
 
   Args:
     generated: each with the number of its reference; all of them, or a part to be scored alone.
