@@ -7,6 +7,7 @@ import pytest
 from flax import nnx
 
 import posjax
+from configs import parsing_paper
 from posjax.experiment.tasks.parsing.model import Parser, Sizes, Spans
 from posjax.models.blocks import Residual
 from posjax.models.sentences import Sentences
@@ -234,3 +235,14 @@ def test_what_does_not_fit_is_refused():
     Spans(5, 4, 3, rngs=nnx.Rngs(0))
   with refused('a label besides that of no constituent, but got 1'):
     Spans(4, 4, 1, rngs=nnx.Rngs(0))
+
+
+def test_the_papers_config_makes_a_model_of_its_size():
+  # Half of the width each for content and position: 8 layers of 2 x 4 matrices of 512 x 512, and of
+  # 2 x 2 of 512 x 1,024; the layer that scores spans has 1,024 x 250, and an LSTM reads letters.
+  config = parsing_paper.get_config()
+  scheme = posjax.get(config.scheme)
+  sizes = Sizes(words=1, labels=2, characters=1)
+  make = lambda: Parser(sizes, scheme, rngs=nnx.Rngs(0), **config.model.to_dict())
+  params = nnx.state(nnx.eval_shape(make), nnx.Param)
+  assert round(sum(leaf.size for leaf in jax.tree.leaves(params)) / 1e6) == 34

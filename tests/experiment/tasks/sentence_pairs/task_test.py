@@ -10,7 +10,7 @@ from flax import nnx
 from matplotlib.figure import Figure
 
 import posjax
-from configs import sentence_pairs, snli_small
+from configs import sentence_pairs, sentence_pairs_paper, snli_small
 from posjax.experiment.run import train
 from posjax.experiment.task import get_task
 from posjax.experiment.tasks.sentence_pairs.task import logits_of, sides
@@ -186,6 +186,18 @@ def test_a_model_without_positions_reads_both_of_two_twins_alike(scheme, differ)
   logits = np.asarray(run(state, {name: jnp.asarray(x) for name, x in batch.items()}))
   assert batch['labels'].ravel().tolist() == [0, 1]
   assert (np.abs(logits[0] - logits[1]).max() > 1e-4 * np.abs(logits).max()) == differ
+
+
+def test_the_papers_config_does_not_train_vectors_and_has_three_blocks(folder, tmp_path):
+  vectors = tmp_path / 'vectors.txt'
+  vectors.write_text('dog 1 2 3 4 5 6\n')
+  given = {'task.vectors': str(vectors), 'model.width': 8, 'model.char_width': 4}
+  task = made(folder, 'sinusoidal+gaussian', config=sentence_pairs_paper, **given)
+  model = nnx.eval_shape(lambda: task.model(nnx.Rngs(0)))
+  trained = sum(leaf.size for leaf in jax.tree.leaves(nnx.state(model, nnx.Param)))
+  layer = lambda attentions: attentions * (4 * 8 * 8 + 2 * 8) + 2 * 8 * 8 + 8 + 8 + 2 * 8
+  head = (2 * 8 * 8 + 8) + (8 * 8 + 8) + (2 * 8 * 8 + 8) + (8 * 2 + 2)
+  assert trained == 3 * layer(1) + layer(2) + (6 + 4) * 8 + 2 + head  # W_e, and w and b
 
 
 def test_the_config_of_snli_small_makes_the_papers_blocks(folder):

@@ -17,6 +17,7 @@ from configs import (
   complex_order_translation_paper,
   multi30k,
   translation,
+  translation_big_paper,
   translation_paper,
   translation_recurrent,
 )
@@ -279,7 +280,11 @@ def test_the_configs_are_those_of_the_task(folder):
 
 @pytest.mark.parametrize(
   ('config', 'pieces', 'millions'),
-  [(translation_paper, 32_768, 49), (complex_order_translation_paper, 4000, 92)],
+  [
+    (translation_paper, 32_768, 49),
+    (translation_big_paper, 32_768, 210),  # 32,771 x 1024, and 6 x (4 + 8) and 6 x (8 + 8) matrices
+    (complex_order_translation_paper, 4000, 92),
+  ],
 )
 def test_the_papers_configs_make_models_of_their_size(config, pieces, millions):
   # Shaw: 32,771 x 512 embeddings, 6 x (4 + 4) and 6 x (8 + 4) matrices of 512 x 512, 12 pairs of
