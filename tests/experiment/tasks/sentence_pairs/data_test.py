@@ -211,6 +211,38 @@ def test_features_that_are_not_two_texts_and_one_label_are_an_error(name, messag
     pairs.read(f'tfds:{name}')
 
 
+def test_pairs_that_tfds_prepared_from_a_file_are_those_of_the_file(tmp_path, monkeypatch):
+  datasets = pytest.importorskip('tensorflow_datasets')
+  pytest.importorskip('array_record')
+  from_file = pairs.read(write(tmp_path / 'all.tsv', LINES))
+
+  class OwnPairs(datasets.core.GeneratorBasedBuilder, skip_registration=True):
+    VERSION = datasets.core.Version('1.0.0')
+
+    def _info(self):
+      of = datasets.features
+      texts = {'premise': of.Text(), 'hypothesis': of.Text()}
+      features = of.FeaturesDict({**texts, 'label': of.ClassLabel(names=['n', 'y'])})
+      return datasets.core.DatasetInfo(builder=self, features=features, disable_shuffling=True)
+
+    def _split_generators(self, dl_manager):
+      return {'train': self._generate_examples()}
+
+    def _generate_examples(self):
+      for number, line in enumerate((tmp_path / 'all.tsv').read_text('utf-8').splitlines()):
+        label, premise, hypothesis = line.split('\t')
+        yield number, {'premise': premise, 'hypothesis': hypothesis, 'label': label}
+
+  OwnPairs(data_dir=str(tmp_path), file_format='array_record').download_and_prepare()
+  monkeypatch.setattr(datasets.core.constants, 'DATA_DIR', str(tmp_path))
+  monkeypatch.setenv('TFDS_DATA_DIR', str(tmp_path))
+  prepared = pairs.read('tfds:own_pairs')
+  for part in ('train', 'held_out'):
+    mine, theirs = getattr(prepared, part), getattr(from_file, part)
+    assert [pair[:3] for pair in mine] == [pair[:3] for pair in theirs]
+  assert prepared.labels == from_file.labels
+
+
 def test_an_example_whose_label_is_minus_one_has_none_and_another_number_is_an_error(monkeypatch):
   datasets = pytest.importorskip('tensorflow_datasets')
   given = {'premise': b'a', 'hypothesis': b'b'}
