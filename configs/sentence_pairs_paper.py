@@ -3,11 +3,11 @@
   python train.py --config=configs/sentence_pairs_paper.py --config.task.vectors=PATH
 
 PATH is a file of word vectors of 300 numbers each. The data are `tfds:snli`, prepared beforehand;
---config.task.data=tfds:multi_nli takes MultiNLI, and its matched validation pairs. As in Guo et al. 2019 (https://doi.org/10.1609/aaai.v33i01.33016489)
-there are M = 3 encoding blocks, their best single model, and neither word vectors nor those of
-characters are trained. The width, the number of interaction blocks N, the optimizer and the number
-of steps are our choice: the copy of the paper that we had does not show them. For accelerators: not
-run here.
+--config.task.data=tfds:multi_nli takes MultiNLI, and its matched validation pairs. As in Guo et al.
+2019 (https://doi.org/10.1609/aaai.v33i01.33016489) there are M = 3 encoding blocks, their best
+single model, and neither the vectors of words nor those of characters are trained. The width, the
+number of interaction blocks N, the optimizer and the number of steps are our choice: the copy of
+the paper that we had does not show them. For accelerators: not run here.
 """
 
 from ml_collections import ConfigDict

@@ -140,12 +140,17 @@ def _over_axes(found):
   for key, members in wider.items():
     seeds = set.intersection(*(set(group.numbers) for group in members))
     if len(members) == sizes[key[0], key[3]] and len(seeds) > 1:
-      mean = lambda of: {seed: np.mean([of(each)[seed] for each in members], 0) for seed in seeds}
-      parts = {len(each.left_out.get(seed, ())) for each in members for seed in seeds}
-      left_out = mean(lambda each: each.left_out) if len(parts) == 1 and parts != {0} else {}
-      step = np.mean([each.step for each in members]) / len(members)
-      left_out = {seed: list(each) for seed, each in left_out.items()}
-      yield Group(members[0].metric, mean(lambda each: each.numbers), step, left_out)
+      left_out = [group.left_out for group in members]
+      parts = {len(each.get(seed, ())) for each in left_out for seed in seeds}
+      numbers = _means([group.numbers for group in members], seeds)
+      without = _means(left_out, seeds) if len(parts) == 1 and parts != {0} else {}
+      without = {seed: list(each) for seed, each in without.items()}
+      step = np.mean([group.step for group in members]) / len(members)
+      yield Group(members[0].metric, numbers, step, without)
+
+
+def _means(members, seeds):
+  return {seed: np.mean([each[seed] for each in members], 0) for seed in seeds}
 
 
 @functools.cache
