@@ -12,6 +12,7 @@ from ml_collections import ConfigDict
 import posjax
 from posjax.experiment import trained
 from posjax.experiment.run import make_task
+from posjax.experiment.task import Task
 from posjax.foreign import imports
 from posjax.layers import parameters
 from posjax.models.blocks import Stack
@@ -48,11 +49,13 @@ class Loaded(NamedTuple):
     model: the one that `config.checkpoint` chooses, of the checkpoints that there are by now.
     layers: its layers with attention; of a model without attention, its embedding.
     config: the run's.
+    task: the run's, with its data.
   """
 
   model: nnx.Module
   layers: tuple[Layer, ...]
   config: ConfigDict
+  task: Task
 
   def __repr__(self) -> str:
     """The kind and size of the model, its layers, and the line of its config."""
@@ -89,7 +92,7 @@ def load(
     task = make_task(config, workdir, schemes)
     trained.check_data(task, workdir)
     model = nnx.merge(*trained.restore(workdir, config, task))
-  return Loaded(model, layers_of(model), config)
+  return Loaded(model, layers_of(model), config, task)
 
 
 def layers_of(model: nnx.Module) -> tuple[Layer, ...]:

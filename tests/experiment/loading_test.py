@@ -150,7 +150,7 @@ def test_every_kind_of_model_is_loaded_with_all_that_its_schemes_have_learned(ki
   with checkpoint.manager(tmp_path / workdirs.CHECKPOINTS, choice) as checkpoints:
     checkpoint.save(checkpoints, 1, state, prepared.data, None)
     checkpoint.wait(checkpoints)
-  model, layers, found = posjax.experiment.load(tmp_path)
+  model, layers, found, _ = posjax.experiment.load(tmp_path)
   assert found.scheme == config.scheme
   expected = nnx.merge(prepared.graph, params, prepared.state.rest)
   chex.assert_trees_all_equal(nnx.state(model), nnx.state(expected))
