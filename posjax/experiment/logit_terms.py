@@ -338,7 +338,8 @@ def show(found: Sequence[LogitTerms], title: str) -> None:
     'position. Distance: what the distance alone says, in per cent of the variance. Before: the '
     'weight of the token before, in per cent. Nats: the standard deviation of the logits.'
   )
-  table = Table(title=title, caption=caption, title_justify='left', caption_justify='left')
+  left: Any = {'title_justify': 'left', 'caption_justify': 'left', 'padding': 0}
+  table = Table(title=title, caption=caption, **left)
   table.add_column('layer', no_wrap=True)
   for word in ('head', 'content', 'carried', 'both', 'position', 'distance', 'before', 'nats'):
     table.add_column(word, justify='right')

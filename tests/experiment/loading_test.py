@@ -1,5 +1,7 @@
 """`posjax.experiment.load`: the model of a work folder, and the schemes of its layers."""
 
+from typing import Any
+
 import chex
 import jax
 import jax.numpy as jnp
@@ -173,7 +175,8 @@ def test_what_is_loaded_shows_the_lines_of_schemes_and_no_addresses_of_functions
     "Layer(name='stack.0.attention', scheme=rope+alibi, "
     "params=({}, {'slopes': ShapedArray(float32[2])}))"
   )
-  loaded = loading.Loaded(model, layers, algorithmic.get_config())
+  task: Any = None  # nothing of it is shown
+  loaded = loading.Loaded(model, layers, algorithmic.get_config(), task)
   count = sum(leaf.size for leaf in jax.tree.leaves(nnx.state(model, nnx.Param)))
   assert f'model=Transformer with {count:,} parameters' in repr(loaded)
   for layer in layers:
