@@ -27,20 +27,24 @@ def read_config(workdir: Path) -> ConfigDict:
   return config
 
 
-def restore(workdir: Path, config: ConfigDict, task: Task) -> tuple[Any, nnx.State]:
+def restore(
+  workdir: Path, config: ConfigDict, task: Task, step: int | None = None
+) -> tuple[Any, nnx.State]:
   """The structure and the state of the model to ask, which `nnx.merge` puts together.
 
-  It is the one that `config.checkpoint` chooses, of the checkpoints that there are by now.
+  It is the one that `config.checkpoint` chooses, of the checkpoints that there are by now; or that
+  after a step, where 0 is before training.
 
   Raises:
-    FileNotFoundError: if there is no checkpoint yet.
+    FileNotFoundError: if there is no checkpoint yet, or none after the step.
     ValueError: if the checkpoint is of another model than the config's, or there is none yet, or
       there are too few, that can be chosen.
   """
   transform = optimizer.make(config.steps, **config.optimizer)
   graph, state = training.create(task, transform, sharding.make_mesh(), config.seed)
-  choice = checkpoint.choose(config, higher(task))
-  state, _ = checkpoint.chosen(workdir / workdirs.CHECKPOINTS, state, choice)
+  if step != 0:
+    choice = checkpoint.choose(config, higher(task))
+    state, _ = checkpoint.chosen(workdir / workdirs.CHECKPOINTS, state, choice, step)
   return graph, nnx.merge_state(state.params, state.rest)
 
 
