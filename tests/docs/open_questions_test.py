@@ -45,7 +45,7 @@ def test_one_orthogonal_matrix_for_queries_and_keys_keeps_the_products_of_codes(
   np.testing.assert_allclose(rows['joint'][3]['explained'], 1, atol=1e-9)
   assert rows['joint'][2]['explained'] == pytest.approx(kept, abs=1e-5)
   assert rows['free'][2]['explained'] < kept - 0.1
-  assert abs(rows['joint'][2]['shuffled']) < 0.1
+  assert abs(rows['joint'][2]['shuffled']) < kept / 3  # a shuffle keeps the distance 0
 
 
 def test_sinusoids_are_shifted_by_one_matrix_and_random_rows_by_none():
