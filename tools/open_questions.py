@@ -190,11 +190,12 @@ def periods(before: Loaded, after: Loaded, of_word: Mapping[str, str]) -> Iterat
     before: the run before training.
     after: and after it.
     of_word: word classes.
+    least: how often a word must occur in the training texts.
 
   Returns:
-    `period`: the geometric mean over the dimensions, in tokens. `moved`: how far training moved
-    the frequencies, as the root mean square of octaves. `phase`: of the first 8 dimensions, where
-    initial phases are learned, in radians.
+    `period`: the geometric mean over the dimensions, in tokens. `first`: of the first 4 of them.
+    `moved`: how far training moved the frequencies, as the root mean square of octaves. `phase`: of
+    the first 8 dimensions, where initial phases are learned, in radians.
   """
   task = after.config.task
   read = classification.read(task.data, task.folds, task.fold)
@@ -205,12 +206,13 @@ def periods(before: Loaded, after: Loaded, of_word: Mapping[str, str]) -> Iterat
   )
   phases = _words(after).get('phase')
   for number, word in enumerate(words.vocabulary(texts, task.min_count).names):
-    if number > 1:  # neither padding nor unknown words
+    if number > 1 and count[word] >= least:  # neither padding nor unknown words
       yield {
         'word': word,
         'class': of_word.get(word, 'unknown'),
         'count': count[word],
         'period': float(2 * np.pi * np.exp(-np.log(w[number]).mean())),
+        'first': (2 * np.pi / w[number][:4]).tolist(),
         'moved': float(np.sqrt((np.log2(w[number] / started[number]) ** 2).mean())),
         'phase': None if phases is None else np.asarray(phases[number][:8]).tolist(),
       }
@@ -396,7 +398,7 @@ def answers(given: argparse.Namespace) -> Iterator[dict[str, Any]]:
       elif given.question == 'table':
         found = tables(loaded, given.count)
       elif given.question == 'periods':
-        found = periods(load(workdir, step=0), loaded, classes(Path(given.classes)))
+        found = periods(load(workdir, step=0), loaded, classes(Path(given.classes)), given.least)
       else:
         found = prior(loaded, given.text)
       yield from ({**run, **each} for each in found)
