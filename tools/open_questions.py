@@ -47,7 +47,7 @@ def sides(model: nnx.Module) -> Iterator[tuple[str, Embedding, Stack]]:
 
 
 def codes(embed: Embedding, count: int) -> np.ndarray:
-  """What the schemes add to the embeddings of tokens at 0, 1, .., float64 [count, M]."""
+  """The vectors that schemes add to the embeddings of tokens at 0, 1, .., float64 [count, M]."""
   zeros = jnp.zeros((1, count, embed.table.features))
   tokens = jnp.zeros((1, count), jnp.int32)
   added = embed.add(zeros, tokens, embed.ids(jnp.arange(count)[None])).x
@@ -60,16 +60,19 @@ def by_distance(products: np.ndarray) -> np.ndarray:
   return np.array([np.diagonal(products, -d).mean() for d in range(1 - count, count)])
 
 
-def explained(products: np.ndarray) -> float:
+def explained(products: np.ndarray, causal: bool = False) -> float:
   """The share of the variance of products[p, q] that p - q explains, without bias by its number.
 
-  This is the adjusted coefficient of determination: 0 is expected where p - q says nothing.
+  This is the adjusted coefficient of determination: 0 is expected where p - q says nothing. With
+  `causal`, of the pairs with q <= p alone.
   """
   count = len(products)
-  place = np.arange(count)
-  mean = by_distance(products)[place[:, None] - place + count - 1]
-  left = ((products - mean) ** 2).sum() / (count**2 - (2 * count - 1))
-  return float(1 - left / ((products - products.mean()) ** 2).sum() * (count**2 - 1))
+  p, q = np.tril_indices(count) if causal else np.indices(products.shape).reshape(2, -1)
+  own, distance = products[p, q], p - q + count - 1
+  kinds = np.bincount(distance, minlength=2 * count - 1)
+  mean = np.bincount(distance, own, 2 * count - 1) / np.maximum(kinds, 1)
+  left = ((own - mean[distance]) ** 2).sum() / (len(own) - np.count_nonzero(kinds))
+  return float(1 - left / own.var(ddof=1))
 
 
 def pattern(loaded: Loaded, count: int) -> Iterator[dict[str, Any]]:
@@ -89,14 +92,16 @@ def pattern(loaded: Loaded, count: int) -> Iterator[dict[str, Any]]:
       for project in (first.attention.query, first.attention.key)
     )
     products = np.einsum('hpd,hqd->hpq', q, k) / math.sqrt(q.shape[-1])
-    rng = np.random.default_rng(0)
+    causal, rng = first.attention.layer.causal, np.random.default_rng(0)
     orders = [rng.permutation(count) for _ in range(SHUFFLES)]
     for head, own in enumerate((*products, products.sum(0))):
       yield {
         'side': side,
         'head': head if head < len(products) else 'sum',
-        'explained': explained(own),
-        'shuffled': float(np.mean([explained(own[np.ix_(order, order)]) for order in orders])),
+        'explained': explained(own, causal),
+        'shuffled': float(
+          np.mean([explained(own[np.ix_(order, order)], causal) for order in orders])
+        ),
         'by_distance': by_distance(own).tolist(),
         'size': float(own.std()),
       }
@@ -109,7 +114,7 @@ def pattern(loaded: Loaded, count: int) -> Iterator[dict[str, Any]]:
 
 
 def table(rows: np.ndarray) -> dict[str, Any]:
-  """What a table of positions looks like.
+  """The shape of a table of positions, in numbers.
 
   Args:
     rows: [P, M], one for each position, fewer than M or more.
@@ -219,7 +224,7 @@ def periods(before: Loaded, after: Loaded, of_word: Mapping[str, str]) -> Iterat
 
 
 def _words(loaded: Loaded) -> Mapping[str, Any]:
-  """What the embedding of complex order learns for each word."""
+  """The parameters that complex order learns for each word."""
   params = loaded.layers[0].params
   return params if isinstance(params, dict) else params[0]
 
@@ -326,7 +331,7 @@ class Alone(NamedTuple):
 
 
 def depth(width: int = 64, tokens: int = 16, seeds: int = 5) -> Iterator[dict[str, Any]]:
-  """What reaches the ends of L blocks before training, on random inputs.
+  """Gradients and tokens at the two ends of L blocks before training, on random inputs.
 
   `gradient`: the size of the gradient at the input over that at the output. `alike`: the mean
   cosine of two tokens of the output. Both by L.

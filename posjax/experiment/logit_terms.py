@@ -1,4 +1,4 @@
-"""What the logits of a trained model are made of: content, position, and both together.
+"""The parts of the logits of a trained model: content, position, and both together.
 
   python -m posjax.experiment.logit_terms runs/xl runs/shaw --lines=terms.jsonl
 
@@ -143,7 +143,7 @@ def _rows(batches: Any, rows: int) -> Any:
 
 
 def _calls(loaded: Loaded, batch: Any, model: nnx.Module) -> list[_Call]:
-  """What each stack of the model is called with, the first time; the model is changed."""
+  """The arguments of each stack of the model in its first call; the model is changed."""
   noted: dict[str, _Call] = {}
   for path, module in list(nnx.iter_modules(model)):
     for attribute, stack in list(vars(module).items()):
