@@ -421,6 +421,7 @@ def main() -> None:
   parser.add_argument(
     '--text', default='I bought a new book yesterday with a new friend in New York'
   )
+  parser.add_argument('--least', type=int, default=20, help='how often a word of periods occurs')
   parser.add_argument('--gap', type=int, default=10, help='words between the first and the last')
   given = parser.parse_args()
   logging.set_verbosity(logging.ERROR)
