@@ -186,7 +186,9 @@ def classes(trees: Path) -> dict[str, str]:
   return {word: counts.most_common(1)[0][0] for word, counts in tags.items()}
 
 
-def periods(before: Loaded, after: Loaded, of_word: Mapping[str, str]) -> Iterator[dict[str, Any]]:
+def periods(
+  before: Loaded, after: Loaded, of_word: Mapping[str, str], least: int
+) -> Iterator[dict[str, Any]]:
   """Periods 2 pi / w of a classifier's complex embeddings, a line for each word.
 
   A word has a frequency for each dimension, which starts as the sinusoid's.
