@@ -12,6 +12,7 @@ from the one before.
 import contextlib
 import errno
 import functools
+import hashlib
 import logging as standard_logging
 import math
 import os
@@ -22,6 +23,7 @@ from typing import Any, Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import orbax.checkpoint as ocp
 from absl import logging
 from ml_collections import ConfigDict
@@ -247,6 +249,27 @@ def save(
         state=ocp.args.StandardSave(state), data=grain.checkpoint.CheckpointSave(data)
       ),
     )
+
+
+def save_to_look_into(place: Path, state: Any, batch: Mapping[str, np.ndarray]) -> None:
+  """Saves a state beside the checkpoints of a run, and the rows of a batch that this process has.
+
+  `ocp.StandardCheckpointer().restore(place / 'state')` reads the state, and `np.load` the batch.
+  """
+  with _written(place), ocp.StandardCheckpointer() as writer:
+    writer.save((place / 'state').resolve(), state, force=True)
+    writer.wait_until_finished()
+    arrays: dict[str, Any] = dict(batch)
+    np.savez(place / f'batch-{jax.process_index()}.npz', **arrays)
+
+
+def batch_hash(batch: Mapping[str, np.ndarray]) -> str:
+  """SHA-256 of the arrays of a batch in the order of their names, of this process."""
+  digest = hashlib.sha256()
+  for name in sorted(batch):
+    digest.update(f'{name} {batch[name].dtype} {batch[name].shape} '.encode())
+    digest.update(np.ascontiguousarray(batch[name]).tobytes())
+  return digest.hexdigest()
 
 
 def check_saved(checkpoints: ocp.CheckpointManager) -> None:

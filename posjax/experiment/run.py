@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
+import numpy as np
 import orbax.checkpoint as ocp
 from flax import nnx
 from ml_collections import ConfigDict
@@ -89,23 +90,26 @@ def setup(
   """
   folder = Path(workdir)
   settings.check(config)
+  config = settings.with_defaults(config)
   last = config.steps
   workdirs.check_place(folder)
   config = _with_stored_steps(config, folder)
   read(folder / METRICS)
   mesh = sharding.make_mesh(**config.mesh)
-  sharding.check_batch(config.batch_size, mesh)
+  sharding.check_batch(config.batch_size, mesh, config.accumulate)
   transform = optimizer.make(config.steps, **config.optimizer)
   task = make_task(config, folder, schemes)
   _check_data(task, folder, allow_changed_data)
   evaluation.check(task)
   choice = checkpoint.choose(config, higher(task))
-  graph, state = training.create(task, transform, mesh, config.seed)
+  graph, state = training.create(task, transform, mesh, config.seed, config.skip_not_finite)
+  training.check_accumulation(task, state, config.accumulate)
   reached = checkpoint.check(folder / CHECKPOINTS, state)
   if last != config.steps and not 0 < last <= reached:
     raise workdirs.another(folder, ['steps'])
   training.check_batch(task, config.batch_size, config.model.get('width', 1), mesh)
-  step = training.make_step(task, graph, transform, config.seed, mesh)
+  options = {'accumulate': config.accumulate, 'skip_not_finite': config.skip_not_finite}
+  step = training.make_step(task, graph, transform, config.seed, mesh, **options)
   batches = task.train_batches(jax.process_index(), jax.process_count())
   both = nnx.merge_state(state.params, state.rest)
   with noted() as implementations:
@@ -147,7 +151,8 @@ def computing(config: ConfigDict, implementations: Iterable[str]) -> dict[str, A
 
 def _with_stored_steps(config: ConfigDict, folder: Path) -> ConfigDict:
   """The config, with the `steps` of the run in the folder: they shape its learning rate."""
-  stored = workdirs.check_config(json.loads(config.to_json_best_effort()), folder)
+  asked = json.loads(config.to_json_best_effort())
+  stored = workdirs.check_config(asked, folder, settings.DEFAULTS)
   if stored is None or stored['steps'] == config.steps:
     return config
   config = config.copy_and_resolve_references()
@@ -239,9 +244,9 @@ def train_loop(
       for step in range(start + 1, last + 1):
         batch = next(prepared.data)
         state, loss = prepared.step(state, sharding.put_batch(batch, prepared.mesh), step)
-        loop.count(batch)
+        loop.count(step, batch)
         if step % config.log_every == 0 or step == config.steps:
-          loop.log(step, loss)
+          loop.log(step, loss, state)
         scores: dict[str, Score] = {}
         if step % config.eval_every == 0 and step < config.steps:
           scores = loop.evaluate(step, state)
@@ -271,24 +276,53 @@ class Loop:
   ):
     self.prepared, self.checkpoints, self.record, self.bar = prepared, checkpoints, record, bar
     self.check_folder = check_folder
+    self.unseen: dict[int, Batch] = {}  # by step, since the skipped updates were last counted
     self._restart_clock()
 
   def _restart_clock(self) -> None:
     """Speeds are of training alone."""
     self.begun, self.tokens = time.monotonic(), 0
 
-  def count(self, batch: Batch) -> None:
+  def count(self, step: int, batch: Batch) -> None:
     """Counts the tokens of a batch, of all processes together."""
     self.tokens += count_tokens(batch) * jax.process_count()
+    if self.prepared.config.skip_not_finite:
+      self.unseen[step] = batch
 
-  def log(self, step: int, loss: jax.Array) -> None:
-    """Records the loss and the speed since the last time."""
-    values = {'loss': training.finite(loss, step) * self.prepared.task.unit.factor}
+  def log(self, step: int, loss: jax.Array, state: training.State) -> None:
+    """Records the loss and the speed since the last time, and how many updates were skipped."""
+    skipped = self._skipped(state)
+    number = float(loss) if skipped else training.finite(loss, step)
+    values = {'loss': number * self.prepared.task.unit.factor}
     values['tokens_per_second'] = self.tokens / (time.monotonic() - self.begun)
+    values |= {'skipped': float(skipped)} if skipped else {}
     self.record.write(step, **values)
     self.bar.update(step, values)
     checkpoint.check_saved(self.checkpoints)
     self._restart_clock()
+
+  def _skipped(self, state: training.State) -> int:
+    """How many updates were skipped so far.
+
+    Raises:
+      FloatingPointError: if there were more than may be. The state and the batch are saved then.
+    """
+    limit = self.prepared.config.skip_not_finite
+    if not limit:
+      return 0
+    skipped, last = map(int, np.asarray(state.optimizer.skipped))
+    if skipped > limit:
+      self.check_folder()
+      batch = self.unseen[last]
+      place = self.prepared.folder / workdirs.NOT_FINITE / str(last)
+      checkpoint.save_to_look_into(place, state, batch)
+      raise FloatingPointError(
+        f'The loss or a gradient of step {last} is not finite, as it was {limit} times before it, '
+        f'and skip_not_finite allows no more: {place} holds the state before that step, and its '
+        f'batch, whose sha256 is {checkpoint.batch_hash(batch)}.'
+      )
+    self.unseen.clear()
+    return skipped
 
   def evaluate(self, step: int, state: training.State) -> dict[str, Score]:
     """Runs the evaluations that run during training, and records their scores."""
@@ -306,6 +340,7 @@ class Loop:
 
   def save(self, step: int, state: training.State, scores: Mapping[str, Score]) -> None:
     """Saves a checkpoint, with its metrics where the best one is wanted."""
+    self._skipped(state)
     metrics = None
     if self.prepared.choice.needs_metrics(step):
       scores = scores or _evaluate_during(self.prepared, state)

@@ -92,11 +92,14 @@ def put_whole(batch: Mapping[str, np.ndarray], mesh: Mesh) -> dict[str, jax.Arra
   return put_batch(filled, mesh)
 
 
-def check_batch(batch_size: int, mesh: Mesh) -> None:
-  """Every device gets as many rows as every other."""
+def check_batch(batch_size: int, mesh: Mesh, accumulate: int = 1) -> None:
+  """Every device gets as many rows as every other, of each part of a batch, too."""
   parts = _parts(mesh)
-  if batch_size < 1 or batch_size % parts:
-    raise ValueError(f'batch_size must be a multiple of {parts} devices, but got {batch_size}.')
+  if batch_size < 1 or batch_size % (parts * accumulate):
+    of_parts = '' if accumulate == 1 else f' times the {accumulate} parts of accumulate'
+    raise ValueError(
+      f'batch_size must be a multiple of {parts} devices{of_parts}, but got {batch_size}.'
+    )
 
 
 def _parts(mesh: Mesh) -> int:

@@ -22,6 +22,7 @@ def read_config(workdir: Path) -> ConfigDict:
   try:
     config = ConfigDict(_tuples(stored))
     settings.check(config)
+    config = settings.with_defaults(config)
   except (ValueError, TypeError) as error:
     raise ValueError(f'{path}: {error}') from error
   return config
@@ -38,7 +39,8 @@ def restore(workdir: Path, config: ConfigDict, task: Task) -> tuple[Any, nnx.Sta
       there are too few, that can be chosen.
   """
   transform = optimizer.make(config.steps, **config.optimizer)
-  graph, state = training.create(task, transform, sharding.make_mesh(), config.seed)
+  mesh, skip = sharding.make_mesh(), config.skip_not_finite
+  graph, state = training.create(task, transform, mesh, config.seed, skip)
   choice = checkpoint.choose(config, higher(task))
   state, _ = checkpoint.chosen(workdir / workdirs.CHECKPOINTS, state, choice)
   return graph, nnx.merge_state(state.params, state.rest)
