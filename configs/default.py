@@ -82,6 +82,7 @@ def get_config() -> ConfigDict:
   c.mesh.data = 1
   c.mesh.fsdp = 1
   c.mesh.tensor = 1
+  c.mesh.context = 1  # more with attention.implementation='ring' or 'all_gather'
 
   c.compare = ConfigDict()  # for comparisons alone
   c.compare.quality = ''  # a metric, as 'loss' or 'accuracy'; '' is the task's first one

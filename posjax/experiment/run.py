@@ -16,6 +16,7 @@ import posjax
 from posjax.attention.choice import noted
 from posjax.experiment import (
   checkpoint,
+  cluster,
   evaluation,
   optimizer,
   plain,
@@ -29,6 +30,7 @@ from posjax.experiment import workdir as workdirs
 from posjax.experiment.evaluation import Score, higher
 from posjax.experiment.interrupt import interrupts
 from posjax.experiment.record import Bar, Record, lost_rows, read
+from posjax.experiment.shards import Rows
 from posjax.experiment.task import Ask, Batch, Evaluation, Task, count_tokens, get_task
 from posjax.experiment.workdir import CHECKPOINTS, CONFIG, METRICS, RESULTS, VOCABULARY, DataHistory
 
@@ -43,7 +45,7 @@ class Setup(NamedTuple):
   graph: Any  # the structure of the model
   state: training.State
   step: Any  # of `training.make_step`
-  data: Any  # an iterator of training batches
+  data: Rows
   choice: checkpoint.Choice
   last: int  # the step after which to end; that of the config, or an earlier one
   allow_changed_data: bool
@@ -102,18 +104,20 @@ def setup(
   _check_data(task, folder, allow_changed_data)
   evaluation.check(task)
   choice = checkpoint.choose(config, higher(task))
+  sharding.check_context(mesh, settings.attention_of(config).get('implementation'))
   graph, state = training.create(task, transform, mesh, config.seed, config.skip_not_finite)
   training.check_accumulation(task, state, config.accumulate)
   reached = checkpoint.check(folder / CHECKPOINTS, state)
   if last != config.steps and not 0 < last <= reached:
     raise workdirs.another(folder, ['steps'])
+  _check_alike(config, task, reached)
   training.check_batch(task, config.batch_size, config.model.get('width', 1), mesh)
   options = {'accumulate': config.accumulate, 'skip_not_finite': config.skip_not_finite}
   step = training.make_step(task, graph, transform, config.seed, mesh, **options)
-  batches = task.train_batches(jax.process_index(), jax.process_count())
+  rows = Rows(task.train_batches, mesh)
   both = nnx.merge_state(state.params, state.rest)
   with noted() as implementations:
-    evaluation.check_first(task, graph, both, next(iter(batches)), mesh)
+    evaluation.check_first(task, graph, both, next(Rows(task.train_batches, mesh)), mesh)
   return Setup(
     config,
     folder,
@@ -122,7 +126,7 @@ def setup(
     graph,
     state,
     step,
-    iter(batches),
+    rows,
     choice,
     last,
     allow_changed_data,
@@ -158,6 +162,20 @@ def _with_stored_steps(config: ConfigDict, folder: Path) -> ConfigDict:
   config = config.copy_and_resolve_references()
   config.steps = stored['steps']
   return config
+
+
+def _check_alike(config: ConfigDict, task: Task, reached: int) -> None:
+  """Refuses processes of one run that have other configs, data or work folders than the first."""
+  vocabulary = '' if task.vocabulary is None else workdirs.vocabulary_hash(task.vocabulary)
+  cluster.check_alike(
+    {
+      'config': config.to_json_best_effort(sort_keys=True),
+      'data (by their sha256)': str(task.facts.get('sha256')),
+      'vocabulary': vocabulary,
+      'newest checkpoint, in a work folder that all can reach': str(reached),
+      'versions of posjax and jax': f'{posjax.__version__} {jax.__version__}',
+    }
+  )
 
 
 def _check_data(task: Task, folder: Path, allow: bool) -> DataHistory:
@@ -250,7 +268,7 @@ def train_loop(
         scores: dict[str, Score] = {}
         if step % config.eval_every == 0 and step < config.steps:
           scores = loop.evaluate(step, state)
-        stop = stopped()  # read once a step: a signal may come at any moment
+        stop = stopped() or cluster.reached_stop(step)  # once a step: it may come at any moment
         if stop or choice.is_regular(step):
           loop.save(step, state, scores)
         if stop and step < config.steps:
@@ -284,8 +302,8 @@ class Loop:
     self.begun, self.tokens = time.monotonic(), 0
 
   def count(self, step: int, batch: Batch) -> None:
-    """Counts the tokens of a batch, of all processes together."""
-    self.tokens += count_tokens(batch) * jax.process_count()
+    """Counts the tokens of this process's rows of a batch."""
+    self.tokens += count_tokens(batch)
     if self.prepared.config.skip_not_finite:
       self.unseen[step] = batch
 
@@ -294,7 +312,8 @@ class Loop:
     skipped = self._skipped(state)
     number = float(loss) if skipped else training.finite(loss, step)
     values = {'loss': number * self.prepared.task.unit.factor}
-    values['tokens_per_second'] = self.tokens / (time.monotonic() - self.begun)
+    tokens = self.tokens / self.prepared.data.share()
+    values['tokens_per_second'] = tokens / (time.monotonic() - self.begun)
     values |= {'skipped': float(skipped)} if skipped else {}
     self.record.write(step, **values)
     self.bar.update(step, values)

@@ -153,6 +153,8 @@ def _identity(config: dict[str, Any]) -> dict[str, Any]:
     del config['model']['query_key']
   if config.get('model', {}).get('remat_policy') is None:
     config.get('model', {}).pop('remat_policy', None)
+  if config.get('mesh', {}).get('context') == 1:
+    del config['mesh']['context']
   for name, value in settings.DEFAULTS.items():
     if config.get(name) == value:
       config.pop(name, None)
