@@ -7,6 +7,7 @@ import resource
 import signal
 import subprocess
 import time
+from random import Random
 
 import pytest
 
@@ -81,6 +82,60 @@ def test_a_killed_run_is_resumed_where_it_was_saved_and_keeps_its_losses(
 def test_a_killed_run_resumes_to_the_same_losses_bit_for_bit(tmp_path):
   """With dropout, random ids and packing."""
   killed_run_resumes(tmp_path, steps=40)
+
+
+KILLS = 50
+
+
+def killed_at_random(draw, process, folder, boards):
+  """Kills a run that has made one to ten steps: at once, a moment later, or while it saves.
+
+  Returns whether a half-written checkpoint was left behind.
+  """
+  steps, saving = draw.randint(1, 10), draw.random() < 0.5
+  rows, deadline = folder / 'metrics.jsonl', time.monotonic() + 300
+
+  def has_happened(happened):
+    while not happened():
+      assert process.poll() is None, process.communicate()
+      assert time.monotonic() < deadline
+      time.sleep(0.0005)
+
+  has_happened(lambda: len(list(folder.glob('tensorboard/*'))) > boards)
+  begun = rows.read_bytes().count(b'\n')
+  has_happened(lambda: rows.read_bytes().count(b'\n') >= begun + steps)
+  if saving:
+    has_happened(lambda: list(folder.glob('checkpoints/*tmp*')))
+  time.sleep(draw.choice([0, 0, 0.003, 0.01, 0.03]))
+  process.kill()
+  process.wait()
+  return bool(list(folder.glob('checkpoints/*tmp*')))
+
+
+@pytest.mark.slow
+def test_fifty_kills_at_any_moment_lose_no_loss_and_leave_nothing_behind(tmp_path):
+  """Kill -9 of a real model with dropout, random ids and packing, also while it saves."""
+  whole, killed, cache, draw = tmp_path / 'whole', tmp_path / 'killed', tmp_path / 'c', Random(0)
+  flags = ('--config=tests/experiment/support/small_config.py', '--config.steps=300')
+  flags += ('--config.eval_every=1000', '--config.task.eval_factors=(1,)')
+  finish(start(whole, cache, *flags))
+  amid = 0
+  for number in range(KILLS):
+    process = start(killed, cache, *flags, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    amid += killed_at_random(draw, process, killed, number)
+    print(number, 'killed after step', max(losses(killed), default=0), flush=True)
+  assert max(losses(killed)) < 300, 'the run was over before it was killed for the last time'
+  print(f'{amid} of {KILLS} while a checkpoint was saved')
+  assert amid >= KILLS // 10
+  finish(start(killed, cache, *flags))
+  assert list(losses(killed)) == list(range(1, 301))
+  assert losses(killed) == losses(whole)  # json keeps every bit of a float
+  names = lambda folder: {
+    str(path.relative_to(folder))
+    for path in folder.rglob('*')
+    if 'tensorboard' not in path.parts and path.parent.name != 'd'  # whose names are drawn
+  }
+  assert names(killed) == names(whole)
 
 
 def test_an_interrupted_run_saves_and_says_how_to_resume(tmp_path, points):
