@@ -18,6 +18,7 @@ def get_config() -> ConfigDict:
   c.steps = 350  # updates
   c.batch_size = 16  # rows per update, all devices together
   c.accumulate = 1  # parts of a batch whose gradients are added up one after the other
+  c.start_from = placeholder(str)  # folder of a run whose weights this one begins with
   c.skip_not_finite = 0  # updates with a loss or gradient that is not finite that a run may skip
 
   c.task = ConfigDict()
@@ -91,6 +92,7 @@ def get_config() -> ConfigDict:
   c.compare.margin = 0.02  # bits: two schemes that differ by less are equal
 
   c.log_every = 10  # steps
+  c.profile = 0  # steps that jax.profiler traces into the work folder
   c.eval_every = 100
   c.checkpoint_every = 100
   return c

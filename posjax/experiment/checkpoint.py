@@ -375,10 +375,56 @@ def chosen(folder: Path, state: Any, choice: Choice) -> Chosen:
     return Chosen(_mean(states, len(wanted)), _name(choice, wanted))
 
 
+def read_part(
+  folder: Path, choice: Choice, wanted: Callable[[str, tuple[int, ...]], Any]
+) -> tuple[dict[str, Any], str]:
+  """Some of the arrays of the chosen state of another run, whatever its model.
+
+  Args:
+    folder: of its checkpoints.
+    choice: of its config.
+    wanted: `(path, shape) ->` the array as it should be read, a `jax.ShapeDtypeStruct` with its
+      sharding; None for one that is left where it is.
+
+  Returns:
+    The arrays by their paths, as 'params/embed/table/embedding/value', and the name of the state.
+
+  Raises:
+    FileNotFoundError, ValueError: as `chosen`.
+  """
+  if not folder.is_dir():
+    raise FileNotFoundError(f'There is no checkpoint yet: {folder} is no folder.')
+  path_of = functools.partial(jax.tree_util.keystr, simple=True, separator='/')
+  with _reader(folder, ocp.PyTreeCheckpointHandler()) as checkpoints:
+    steps = sorted(checkpoints.all_steps())
+    if not steps:
+      raise FileNotFoundError(f'There is no checkpoint yet in {folder}.')
+    chosen_steps = _wanted(checkpoints, steps, choice, folder)
+    total: dict[str, Any] = {}
+    dtypes: dict[str, Any] = {}
+    for step in chosen_steps:
+      why = unreadable.corruption_reason(folder / str(step))
+      if why:
+        raise ValueError(f'The checkpoint {folder / str(step)} cannot be read ({why}).')
+      tree = checkpoints.item_metadata(step)['state'].tree
+      asked = jax.tree.map_with_path(
+        lambda path, leaf: wanted(path_of(path), tuple(leaf.shape)) or ocp.PLACEHOLDER, tree
+      )
+      kinds = ocp.checkpoint_utils.construct_restore_args(asked)
+      target = ocp.args.Composite(state=ocp.args.PyTreeRestore(asked, restore_args=kinds))
+      read = checkpoints.restore(step, args=target)['state']
+      found = {path_of(path): leaf for path, leaf in jax.tree.leaves_with_path(read)}
+      found = {path: leaf for path, leaf in found.items() if isinstance(leaf, jax.Array)}
+      total = _sum(total, found) if total else _wide(found)
+      dtypes = {path: leaf.dtype for path, leaf in found.items()}
+  mean = {path: (leaf / len(chosen_steps)).astype(dtypes[path]) for path, leaf in total.items()}
+  return mean, _name(choice, chosen_steps)
+
+
 @contextlib.contextmanager
-def _reader(folder: Path) -> Generator[ocp.CheckpointManager]:
+def _reader(folder: Path, handler: Any = None) -> Generator[ocp.CheckpointManager]:
   """Opens a folder of checkpoints that another process may write to."""
-  handlers = {'state': ocp.StandardCheckpointHandler()}
+  handlers = {'state': handler or ocp.StandardCheckpointHandler()}
   verbosity = logging.get_verbosity()
   logging.set_verbosity(logging.ERROR)  # Orbax warns at length that it only reads, and not all
   try:

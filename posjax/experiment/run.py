@@ -1,9 +1,11 @@
 """One run, from its config to its report: what train.py does, and each cell of a comparison."""
 
+import contextlib
 import json
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
+from statistics import median
 from typing import Any, NamedTuple
 
 import jax
@@ -18,6 +20,7 @@ from posjax.experiment import (
   checkpoint,
   cluster,
   evaluation,
+  flops,
   optimizer,
   plain,
   report,
@@ -25,6 +28,7 @@ from posjax.experiment import (
   sharding,
   training,
   unreadable,
+  warm_start,
 )
 from posjax.experiment import workdir as workdirs
 from posjax.experiment.evaluation import Score, higher
@@ -33,6 +37,9 @@ from posjax.experiment.record import Bar, Record, lost_rows, read
 from posjax.experiment.shards import Rows
 from posjax.experiment.task import Ask, Batch, Evaluation, Task, count_tokens, get_task
 from posjax.experiment.workdir import CHECKPOINTS, CONFIG, METRICS, RESULTS, VOCABULARY, DataHistory
+
+MEASURED = 10.0  # seconds of training, of less than which a speed says nothing
+PROFILED_AFTER = 2  # steps, of which the first compiles
 
 
 class Setup(NamedTuple):
@@ -50,6 +57,7 @@ class Setup(NamedTuple):
   last: int  # the step after which to end; that of the config, or an earlier one
   allow_changed_data: bool
   computing: dict[str, Any]  # of `computing`
+  started_from: str = ''  # which weights were taken from another run, in a sentence
 
 
 class Result(NamedTuple):
@@ -108,6 +116,9 @@ def setup(
   graph, state = training.create(task, transform, mesh, config.seed, config.skip_not_finite)
   training.check_accumulation(task, state, config.accumulate)
   reached = checkpoint.check(folder / CHECKPOINTS, state)
+  started_from = ''
+  if config.start_from is not None and not reached:
+    state, started_from = warm_start.begin(Path(config.start_from), state, task)
   if last != config.steps and not 0 < last <= reached:
     raise workdirs.another(folder, ['steps'])
   _check_alike(config, task, reached)
@@ -131,6 +142,7 @@ def setup(
     last,
     allow_changed_data,
     computing(config, implementations),
+    started_from,
   )
 
 
@@ -256,25 +268,29 @@ def train_loop(
       Bar(start, last, prepared.task.unit.name) as bar,
     ):
       lost = lost_rows(rows, start, config.log_every)
-      for line in filter(None, (lost, _started(start, last), workdirs.data_changes(history))):
+      from_other = '' if start else prepared.started_from
+      changes = workdirs.data_changes(history)
+      for line in filter(None, (lost, from_other, _started(start, last), changes)):
         bar.say(line)
-      loop = Loop(prepared, checkpoints, record, bar, check_folder)
-      for step in range(start + 1, last + 1):
-        batch = next(prepared.data)
-        state, loss = prepared.step(state, sharding.put_batch(batch, prepared.mesh), step)
-        loop.count(step, batch)
-        if step % config.log_every == 0 or step == config.steps:
-          loop.log(step, loss, state)
-        scores: dict[str, Score] = {}
-        if step % config.eval_every == 0 and step < config.steps:
-          scores = loop.evaluate(step, state)
-        stop = stopped() or cluster.reached_stop(step)  # once a step: it may come at any moment
-        if stop or choice.is_regular(step):
-          loop.save(step, state, scores)
-        if stop and step < config.steps:
-          checkpoint.wait(checkpoints)
-          bar.say(f'stopped after step {step}, and saved: the same command resumes')
-          return None, history
+      with contextlib.closing(Loop(prepared, checkpoints, record, bar, check_folder)) as loop:
+        for step in range(start + 1, last + 1):
+          batch = next(prepared.data)
+          state, loss = prepared.step(state, sharding.put_batch(batch, prepared.mesh), step)
+          loop.count(step, batch)
+          if step % config.log_every == 0 or step == config.steps:
+            loop.log(step, loss, state)
+          scores: dict[str, Score] = {}
+          if step % config.eval_every == 0 and step < config.steps:
+            scores = loop.evaluate(step, state)
+          stop = stopped() or cluster.reached_stop(step)  # once a step: it may come at any moment
+          if stop or choice.is_regular(step):
+            loop.save(step, state, scores)
+          loop.profile(step - start, loss)
+          if stop and step < config.steps:
+            checkpoint.wait(checkpoints)
+            bar.say(f'stopped after step {step}, and saved: the same command resumes')
+            return None, history
+        loop.tell_speed()
   if choice.use != 'last':  # that one is in memory
     state, name = checkpoint.chosen(folder, state, choice)
     print(f'scored and asked: {name}')
@@ -295,6 +311,9 @@ class Loop:
     self.prepared, self.checkpoints, self.record, self.bar = prepared, checkpoints, record, bar
     self.check_folder = check_folder
     self.unseen: dict[int, Batch] = {}  # by step, since the skipped updates were last counted
+    self.speeds: list[float] = []  # of all processes, in tokens per second
+    self.seconds = 0.0  # of training, which the speeds are of
+    self.tracing = False
     self._restart_clock()
 
   def _restart_clock(self) -> None:
@@ -312,13 +331,46 @@ class Loop:
     skipped = self._skipped(state)
     number = float(loss) if skipped else training.finite(loss, step)
     values = {'loss': number * self.prepared.task.unit.factor}
-    tokens = self.tokens / self.prepared.data.share()
-    values['tokens_per_second'] = tokens / (time.monotonic() - self.begun)
+    seconds = time.monotonic() - self.begun
+    values['tokens_per_second'] = self.tokens / self.prepared.data.share() / seconds
+    self.speeds.append(values['tokens_per_second'])
+    self.seconds += seconds
     values |= {'skipped': float(skipped)} if skipped else {}
     self.record.write(step, **values)
     self.bar.update(step, values)
     checkpoint.check_saved(self.checkpoints)
     self._restart_clock()
+
+  def tell_speed(self) -> None:
+    """Says what the model computed per second, of training that was long enough to measure."""
+    if self.seconds < MEASURED or len(self.speeds) < 3:
+      return
+    prepared, mesh = self.prepared, self.prepared.mesh
+    batch = next(prepared.data)
+    tokens = count_tokens(batch) / prepared.data.share()
+    per_token = flops.of_step(prepared.task, sharding.put_batch(batch, mesh)) / tokens
+    kind = mesh.devices.flat[0].device_kind
+    rate = per_token * median(self.speeds)
+    self.bar.say(flops.stated(rate, mesh.size, kind, prepared.computing['dtype']))
+
+  def profile(self, done: int, loss: jax.Array) -> None:
+    """Begins or ends the trace of the first process, which has done so many steps."""
+    asked = self.prepared.config.profile if workdirs.is_first() else 0
+    if asked and done == PROFILED_AFTER:
+      self.check_folder()
+      jax.block_until_ready(loss)
+      jax.profiler.start_trace(self.prepared.folder / workdirs.PROFILE)
+      self.tracing = True
+    elif asked and done == PROFILED_AFTER + asked:
+      jax.block_until_ready(loss)
+      self.close()
+
+  def close(self) -> None:
+    """Ends the trace, if one has begun."""
+    if self.tracing:
+      jax.profiler.stop_trace()
+      self.tracing = False
+      self.bar.say(f'traced by jax.profiler: {self.prepared.folder / workdirs.PROFILE}')
 
   def _skipped(self, state: training.State) -> int:
     """How many updates were skipped so far.
@@ -418,6 +470,8 @@ def finalize(
   check_folder()
   _write_results(prepared, scores, '', history)
   model = nnx.merge(prepared.graph, state.params, state.rest)
+  if prepared.computing['attention']['asked'] in sharding.OVER_CONTEXT:
+    sharding.compute_attention_by(model, None)  # a text that is asked is on no mesh
   sample = ask_examples(task.ask, model, prepared.config.seed) if task.ask else ''
   rows = read(folder / METRICS)
   kind = prepared.config.task

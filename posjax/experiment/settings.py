@@ -26,6 +26,7 @@ from posjax.keys import (
   Range,
   Section,
   Seed,
+  Whole,
   check_section,
   keys_of,
 )
@@ -86,6 +87,8 @@ class Run(NamedTuple):
     attention: of `Attention`; a config without it leaves the choice to posjax.
     accumulate: parts of a batch whose gradients are added up, as of `training.make_step`.
     skip_not_finite: updates that may be skipped, as of `training.make_step`.
+    profile: steps that `jax.profiler` traces, after the first two of a process; 0 traces none.
+    start_from: the folder of a run whose weights this one begins with; None begins with new ones.
     compare: of comparisons alone, whose runs do not have it.
   """
 
@@ -104,6 +107,8 @@ class Run(NamedTuple):
   attention: Annotated[SectionOf, Section(lambda: keys_of(Attention))] = MappingProxyType({})
   accumulate: Count = 1
   skip_not_finite: Annotated[int, Range(0, 10**9)] = 0
+  profile: Whole = 0
+  start_from: str | None = None
   compare: Annotated[SectionOf, Section(lambda: keys_of(Rules))] = MappingProxyType({})
 
 

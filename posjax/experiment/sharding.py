@@ -20,6 +20,7 @@ from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 from posjax.keys import Count
 from posjax.models.axes import AXES, ROWS, TOKENS
 from posjax.models.past import Past
+from posjax.nnx import Attention
 
 # Values of `config.attention.implementation` that compute attention over the axis `context`.
 OVER_CONTEXT = ('all_gather', 'ring')
@@ -46,6 +47,13 @@ def make_mesh(data: Count = 1, fsdp: Count = 1, tensor: Count = 1, context: Coun
     )
   devices = jax.devices()[:count]
   return jax.make_mesh(sizes, AXES, axis_types=(AxisType.Auto,) * 4, devices=devices)
+
+
+def compute_attention_by(model: nnx.Module, implementation: str | None) -> None:
+  """Has all layers of a model compute attention in another way, as `posjax.attend` takes it."""
+  for _, part in nnx.iter_graph(model):
+    if isinstance(part, Attention):
+      part.layer = part.layer._replace(implementation=implementation)
 
 
 def check_context(mesh: Mesh, implementation: str | None) -> None:

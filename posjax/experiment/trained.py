@@ -23,6 +23,8 @@ def read_config(workdir: Path) -> ConfigDict:
     config = ConfigDict(_tuples(stored))
     settings.check(config)
     config = settings.with_defaults(config)
+    if settings.attention_of(config).get('implementation') in sharding.OVER_CONTEXT:
+      config.attention.implementation = None  # a text that is asked is on no mesh
   except (ValueError, TypeError) as error:
     raise ValueError(f'{path}: {error}') from error
   return config

@@ -24,11 +24,12 @@ LOCK = '.lock'
 
 FILES = (CONFIG, VOCABULARY, DATA, METRICS, RESULTS, 'report.png', LOCK)
 NOT_FINITE = 'not_finite'
-FOLDERS = (CHECKPOINTS, 'tensorboard', NOT_FINITE)
+PROFILE = 'profile'
+FOLDERS = (CHECKPOINTS, 'tensorboard', NOT_FINITE, PROFILE)
 
-# Keys whose values a run may change when it goes on: `compare` is of the report of a grid, and the
-# mesh changes no number but by rounding.
-FREE = {'compare', 'mesh'}
+# Keys whose values a run may change when it goes on: `compare` is of the report of a grid, the mesh
+# changes no number but by rounding, and a profile none.
+FREE = {'compare', 'mesh', 'profile'}
 
 # A run never leaves one of these before its config: without it, they are of something else.
 OWNED = (DATA, METRICS, RESULTS)

@@ -4,6 +4,8 @@ import shutil
 import signal
 import time
 
+import jax
+import numpy as np
 import pytest
 
 from posjax.experiment import cluster
@@ -95,6 +97,27 @@ def test_a_signal_to_one_process_saves_in_all_of_them_and_is_their_exit_code(num
   kept = [int(path.name) for path in (tmp_path / 'run' / 'checkpoints').iterdir()]
   assert max(kept) == max(losses(tmp_path / 'run'))  # all saved after the same step
   assert max(kept) % 5 or len(kept) < 4
+
+
+def test_processes_that_know_different_things_are_refused_together(monkeypatch):
+  """What each of two processes sees, which is the same for both."""
+  monkeypatch.setattr(jax, 'process_count', lambda: 2)
+  mine = {'config': 'a', 'data': '0' * 64}
+  sent = []
+
+  def refusal(facts, others):
+    for known in (facts, others):
+      monkeypatch.setattr(cluster, '_gathered', lambda array: sent.append(array) or array[None])
+      cluster.check_alike(known)
+    both = np.stack(sent[-2:])
+    monkeypatch.setattr(cluster, '_gathered', lambda array: both)
+    cluster.check_alike(facts)
+
+  refusal(mine, dict(mine))
+  with pytest.raises(
+    ValueError, match='have the same data, but process 1 has another than process'
+  ):
+    refusal(mine, {**mine, 'data': '1' * 64})
 
 
 @pytest.mark.parametrize(

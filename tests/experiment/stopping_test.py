@@ -87,12 +87,12 @@ def test_a_killed_run_resumes_to_the_same_losses_bit_for_bit(tmp_path):
 KILLS = 50
 
 
-def killed_at_random(draw, process, folder, boards):
-  """Kills a run that has made one to ten steps: at once, a moment later, or while it saves.
+def killed_at_random(draw, process, folder, number):
+  """Kills a run for the so many-th time: at a step, a moment after it, or while it then saves.
 
   Returns whether a half-written checkpoint was left behind.
   """
-  steps, saving = draw.randint(1, 10), draw.random() < 0.5
+  step, saving = int(5.5 * number) + draw.randint(1, 10), draw.random() < 0.5
   rows, deadline = folder / 'metrics.jsonl', time.monotonic() + 300
 
   def has_happened(happened):
@@ -101,9 +101,8 @@ def killed_at_random(draw, process, folder, boards):
       assert time.monotonic() < deadline
       time.sleep(0.0005)
 
-  has_happened(lambda: len(list(folder.glob('tensorboard/*'))) > boards)
-  begun = rows.read_bytes().count(b'\n')
-  has_happened(lambda: rows.read_bytes().count(b'\n') >= begun + steps)
+  has_happened(lambda: len(list(folder.glob('tensorboard/*'))) > number)  # it has begun to train
+  has_happened(lambda: rows.read_bytes().count(b'\n') >= step)
   if saving:
     has_happened(lambda: list(folder.glob('checkpoints/*tmp*')))
   time.sleep(draw.choice([0, 0, 0.003, 0.01, 0.03]))
