@@ -50,6 +50,12 @@ def test_a_run_tells_its_speed_and_writes_a_trace(tmp_path, monkeypatch, capsys)
   assert 'traced by jax.profiler: ' in shown
   assert list((tmp_path / 'run' / 'profile').rglob('*.xplane.pb'))
   monkeypatch.setattr(flops, 'PEAKS', {'cpu': (1e12, 1e12)})
-  train(line(tmp_path / 'points.txt', profile=100), tmp_path / 'again')  # ends amid the trace
+  train(line(tmp_path / 'points.txt'), tmp_path / 'again')
   assert ' % of the peak of 1 x cpu in float32' in capsys.readouterr().out
-  assert list((tmp_path / 'again' / 'profile').rglob('*.xplane.pb'))
+
+
+@pytest.mark.slow
+def test_a_run_that_ends_amid_its_trace_writes_it(tmp_path):
+  (tmp_path / 'points.txt').write_text(POINTS)
+  train(line(tmp_path / 'points.txt', profile=100), tmp_path / 'run')
+  assert list((tmp_path / 'run' / 'profile').rglob('*.xplane.pb'))

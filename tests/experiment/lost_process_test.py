@@ -114,9 +114,7 @@ def test_processes_that_know_different_things_are_refused_together(monkeypatch):
     cluster.check_alike(facts)
 
   refusal(mine, dict(mine))
-  with pytest.raises(
-    ValueError, match='have the same data, but process 1 has another than process'
-  ):
+  with pytest.raises(ValueError, match='have the same data, but process 1 has another than'):
     refusal(mine, {**mine, 'data': '1' * 64})
 
 
