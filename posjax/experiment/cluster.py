@@ -120,7 +120,7 @@ def reached_stop(step: int) -> bool:
 
   A SIGTERM to one process is enough. It must be asked after every step.
   """
-  if jax.process_count() == 1:
+  if not jax.distributed.is_initialized():
     return False
   from jax.experimental import multihost_utils
 

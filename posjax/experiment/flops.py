@@ -82,7 +82,7 @@ def of_step(task: Task, batch: Batch) -> int:
 
 
 def products(jaxpr: core.Jaxpr) -> int:
-  """The FLOPs of the matrix products of a program, all devices together.
+  """The FLOPs of the matrix products of a program.
 
   A loop whose length only its data tell counts as one turn, and of branches the costliest counts.
 
@@ -104,18 +104,10 @@ def _of_equation(equation: Any) -> int:
     kernel, numbers = equation.invars[1].aval.shape, params['dimension_numbers']
     outputs = kernel[numbers.rhs_spec[0]]
     return _multiplied(equation, math.prod(kernel) // outputs)
-  if name == 'pallas_call' and params.get('cost_estimate') is not None:
-    return int(params['cost_estimate'].flops)
   inside = [products(each) for each in _jaxprs(params)]
   if name == 'cond':
     return max(inside)
-  times = params['length'] if name == 'scan' else 1
-  if name == 'pallas_call':
-    times = math.prod(params['grid_mapping'].grid)
-  if name == 'shard_map':  # its program is that of one device
-    named = {axis for spec in params['in_specs'] for part in spec for axis in np.atleast_1d(part)}
-    times = math.prod(size for axis, size in params['mesh'].shape.items() if axis in named)
-  return times * sum(inside)
+  return (params['length'] if name == 'scan' else 1) * sum(inside)
 
 
 def _multiplied(equation: Any, inner: int) -> int:

@@ -86,6 +86,23 @@ def test_where_one_process_is_killed_the_others_stop_and_a_restart_keeps_the_los
 
 
 @pytest.mark.slow
+def test_where_one_process_hangs_the_others_stop_within_a_minute(tmp_path):
+  """Nothing is closed then, as where a transport only waits: its heartbeat is missing."""
+  processes = together(2, tmp_path / 'run', tmp_path / 'cache', steps=5000)
+  wait_for(tmp_path / 'run', 10, processes)
+  processes[1].send_signal(signal.SIGSTOP)
+  stopped = time.monotonic()
+  try:
+    processes[0].wait(timeout=60)
+    print(f'the other one ended after {time.monotonic() - stopped:.1f} s')
+  finally:
+    processes[1].kill()
+  codes, errors = ended(processes)
+  assert codes[0] not in (0, 143)
+  print(errors[0][-2000:])
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize('number', [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_to_one_process_saves_in_all_of_them_and_is_their_exit_code(number, tmp_path):
   cache, count = tmp_path / 'cache', 2
