@@ -1,8 +1,9 @@
 """The training rows that a process reads: those of its own devices, whatever their number.
 
-The data are cut into shards, as many as there were processes when a run began, and a batch holds
-the rows of all shards side by side. A process reads the shards that have rows for its devices. So a
-run may go on with another number of processes, or on another mesh, with the same batches.
+The data are cut into shards, as many as there were processes with rows of their own when a run
+began, and a batch holds the rows of all shards side by side. A process reads the shards that have
+rows for its devices. So a run may go on with another number of processes, or on another mesh, with
+the same batches.
 """
 
 from collections.abc import Callable, Mapping
@@ -22,7 +23,8 @@ class Rows:
   Args:
     make: `(shard_index, shard_count) -> batches`, as `Task.train_batches`.
     mesh: over whose devices rows are cut.
-    count: S, the number of shards; by default there are as many as processes.
+    count: S, the number of shards; by default as many as there are groups of processes with rows
+      of their own, or 1 where these have different numbers of them.
   """
 
   def __init__(self, make: Callable[[int, int], Any], mesh: Mesh, count: int | None = None):
@@ -31,7 +33,8 @@ class Rows:
     self.parts = len(owners)
     self.mine = [part for part, each in enumerate(owners) if jax.process_index() in each]
     self.owners = [min(each) for each in owners]
-    self._cut(jax.process_count() if count is None else count)
+    groups = len(set(map(tuple, owners)))
+    self._cut(count or (groups if self.parts % groups == 0 else 1))
 
   def _cut(self, count: int) -> None:
     """Begins anew with another number of shards: part r of R and shard s of S share rows or not."""

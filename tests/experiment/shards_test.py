@@ -85,6 +85,12 @@ def test_a_process_reads_only_what_it_has_rows_of(monkeypatch):
   assert [rows.share() for rows in readers(monkeypatch, [[0], [0], [1]], 3)] == [2 / 3, 1 / 3]
 
 
+def test_there_are_as_many_shards_as_processes_with_rows_of_their_own(monkeypatch):
+  found = {name: readers(monkeypatch, owners, None)[0].count for name, owners in LAYOUTS.items()}
+  assert list(found.values()) == [1, 2, 2, 4, 3, 1, 2]
+  assert readers(monkeypatch, [[0], [0], [1]], None)[0].count == 1  # 12 rows are 8 and 4
+
+
 def test_rows_that_do_not_divide_over_the_devices_are_refused(monkeypatch):
   [rows] = readers(monkeypatch, [[0]] * 5, 1)
   with pytest.raises(ValueError, match=r'divide over the 5 devices .* but got 12'):
