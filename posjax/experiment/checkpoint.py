@@ -353,14 +353,20 @@ def restore(
   return 0, state
 
 
-def chosen(folder: Path, state: Any, choice: Choice) -> Chosen:
+def chosen(folder: Path, state: Any, choice: Choice, step: int | None = None) -> Chosen:
   """The state that is scored and asked, read while another process may write there.
 
   For 'mean', the parameters are averaged in float32; all else is that of the newest of the averaged
   checkpoints.
 
+  Args:
+    folder: of the checkpoints.
+    state: of the same tree.
+    choice: of the config.
+    step: takes the checkpoint after this step instead.
+
   Raises:
-    FileNotFoundError: if there is no checkpoint.
+    FileNotFoundError: if there is no checkpoint, or none after the step.
     ValueError: if the checkpoints hold another tree, none of them has the metric of 'best', or
       there are fewer than 'mean' averages.
   """
@@ -370,6 +376,13 @@ def chosen(folder: Path, state: Any, choice: Choice) -> Chosen:
     steps = sorted(checkpoints.all_steps())
     if not steps:
       raise FileNotFoundError(f'There is no checkpoint yet in {folder}.')
+    if step is not None and step not in steps:
+      there = ', '.join(map(str, steps))
+      raise FileNotFoundError(
+        f'{folder} has no checkpoint after step {step}: there are those after {there}.'
+      )
+    if step is not None:
+      return Chosen(_read(checkpoints, step, state, folder), f'the checkpoint after step {step}')
     wanted = _wanted(checkpoints, steps, choice, folder)
     states = (_read(checkpoints, step, state, folder) for step in wanted)
     return Chosen(_mean(states, len(wanted)), _name(choice, wanted))

@@ -68,7 +68,11 @@ class Loaded(NamedTuple):
 
 
 def load(
-  workdir: str | Path, schemes: Sequence[posjax.Scheme] = (), *, allow_imports: bool = False
+  workdir: str | Path,
+  schemes: Sequence[posjax.Scheme] = (),
+  *,
+  step: int | None = None,
+  allow_imports: bool = False,
 ) -> Loaded:
   """The trained model of a work folder, the schemes of its layers, and its config.
 
@@ -78,11 +82,13 @@ def load(
   Args:
     workdir: a folder of train.py, which may still be training.
     schemes: those that were handed to `train`, if the config only has a name for them.
+    step: takes the checkpoint after this step, instead of the one that `config.checkpoint` chooses;
+      0 is the model before training.
     allow_imports: whether schemes and tasks of your own, which the config names by their modules,
       are imported. That runs their code.
 
   Raises:
-    FileNotFoundError: if there is no run in the folder, or no checkpoint yet.
+    FileNotFoundError: if there is no run in the folder, no checkpoint yet, or none after `step`.
     ValueError: if the folder holds something else than a run, its data changed since, the
       checkpoint is of another model than its config, or the config names a module to import.
   """
@@ -91,7 +97,7 @@ def load(
     config = trained.read_config(workdir)
     task = make_task(config, workdir, schemes)
     trained.check_data(task, workdir)
-    model = nnx.merge(*trained.restore(workdir, config, task))
+    model = nnx.merge(*trained.restore(workdir, config, task, step))
   return Loaded(model, layers_of(model), config, task)
 
 

@@ -6,7 +6,7 @@ from typing import Any
 from flax import nnx
 from ml_collections import ConfigDict
 
-from posjax.experiment import checkpoint, optimizer, settings, sharding, training
+from posjax.experiment import checkpoint, optimizer, settings, sharding, training, warm_start
 from posjax.experiment import workdir as workdirs
 from posjax.experiment.evaluation import higher
 from posjax.experiment.task import Task
@@ -30,21 +30,27 @@ def read_config(workdir: Path) -> ConfigDict:
   return config
 
 
-def restore(workdir: Path, config: ConfigDict, task: Task) -> tuple[Any, nnx.State]:
+def restore(
+  workdir: Path, config: ConfigDict, task: Task, step: int | None = None
+) -> tuple[Any, nnx.State]:
   """The structure and the state of the model to ask, which `nnx.merge` puts together.
 
-  It is the one that `config.checkpoint` chooses, of the checkpoints that there are by now.
+  It is the one that `config.checkpoint` chooses, of the checkpoints that there are by now; or that
+  after a step, where 0 is before training.
 
   Raises:
-    FileNotFoundError: if there is no checkpoint yet.
+    FileNotFoundError: if there is no checkpoint yet, or none after the step.
     ValueError: if the checkpoint is of another model than the config's, or there is none yet, or
       there are too few, that can be chosen.
   """
   transform = optimizer.make(config.steps, **config.optimizer)
   mesh, skip = sharding.make_mesh(), config.skip_not_finite
   graph, state = training.create(task, transform, mesh, config.seed, skip)
-  choice = checkpoint.choose(config, higher(task))
-  state, _ = checkpoint.chosen(workdir / workdirs.CHECKPOINTS, state, choice)
+  if step != 0:
+    choice = checkpoint.choose(config, higher(task))
+    state, _ = checkpoint.chosen(workdir / workdirs.CHECKPOINTS, state, choice, step)
+  elif config.start_from is not None:
+    state, _ = warm_start.begin(Path(config.start_from), state, task)
   return graph, nnx.merge_state(state.params, state.rest)
 
 

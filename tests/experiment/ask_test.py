@@ -21,7 +21,7 @@ sys.path.insert(0, str(ROOT))
 
 import posjax.experiment
 from configs import algorithmic, classification, default
-from posjax.experiment import interrupt, report, run
+from posjax.experiment import interrupt, report, run, trained
 from posjax.experiment.ask import ask, batches, draw, load, main, separated, show
 from posjax.experiment.task import Answer, get_task
 from train import train
@@ -103,12 +103,25 @@ def test_it_is_the_trained_model_that_speaks(spoken):
 
 def test_the_run_is_loaded_as_it_was_trained(spoken):
   """Its model is the one that is asked, and its layers are those of the config."""
-  model, layers, config = posjax.experiment.load(spoken)
+  model, layers, config, _ = posjax.experiment.load(spoken)
   assert [(layer.name, repr(layer.scheme)) for layer in layers] == [('stack.0.attention', 'alibi')]
   np.testing.assert_array_equal(layers[0].params['slopes'], [1 / 16, 1 / 256])
   assert config.task.prompt == 'the old'
   asked = nnx.state(load(spoken).model)
   chex.assert_trees_all_equal(nnx.state(model), asked)
+
+
+def test_a_run_is_loaded_as_it_was_after_a_step(spoken, tmp_path):
+  """Before training it is what the seed makes of it, and half-way neither this nor the last."""
+  begun = run.setup(trained.read_config(spoken), tmp_path / 'begun')
+  before = nnx.state(posjax.experiment.load(spoken, step=0).model, nnx.Param)
+  chex.assert_trees_all_equal(before, begun.state.params)
+  table = lambda model: np.asarray(model.embed.table.embedding[...])
+  half = posjax.experiment.load(spoken, step=2).model
+  moved = abs(table(half) - np.asarray(before.embed.table.embedding[...])).max()
+  assert 0 < moved < abs(table(load(spoken).model) - np.asarray(before.embed.table.embedding)).max()
+  with pytest.raises(FileNotFoundError, match=r'no checkpoint after step 3: .* after 2, 4'):
+    posjax.experiment.load(spoken, step=3)
 
 
 @pytest.mark.slow

@@ -9,7 +9,7 @@ from posjax.experiment import checkpoint, report, trained
 from posjax.experiment.run import make_task
 from tests.experiment.support import faults
 from tests.experiment.support.runs import losses, small
-from train import setup, train
+from train import run, setup, train
 
 FEW = {'steps': 4, 'checkpoint_every': 2, 'eval_every': 4, 'model.num_layers': 1}
 FEW |= {'task.eval_factors': (1,), 'task.eval_tokens': 64, 'task.sample_length': 2}
@@ -68,6 +68,10 @@ def test_weights_of_another_scheme_are_taken_and_what_is_made_anew_is_named(
   for path, value in ours.items():
     np.testing.assert_allclose(value, there[path], rtol=1e-6, atol=1e-7)
     assert path.endswith(('bias/value', 'scale/value')) or abs(value - other[path]).max() > 1e-3
+  if scheme == 'none':
+    run(begun)
+    _, before = trained.restore(tmp_path / 'run', config, begun.task, step=0)
+    chex.assert_trees_all_equal({**ours, **by_path(before)}, by_path(before))
   said = begun.started_from
   assert f'{len(ours)} taken with ' in said
   assert 'the mean of the checkpoints after steps 2, 4' in said
