@@ -66,17 +66,20 @@ def test_a_language_model_accumulates_to_the_large_batch_on_any_mesh(mesh):
 
 
 def test_where_parts_do_not_add_up_accumulation_is_refused(tmp_path):
-  for changes, why in (
-    ({'model.norm': 'BatchNorm'}, "the norm 'BatchNorm', which is over a whole batch"),
-    ({'task.memory': 8}, 'remembers the batch before'),
-    ({'batch_size': 6}, 'a multiple of 1 devices times the 4 parts of accumulate, but got 6'),
+  (tmp_path / 'points.txt').write_text(POINTS)
+  task = make_task(line(tmp_path / 'points.txt'), tmp_path)
+  normed = nnx.state(nnx.BatchNorm(2, rngs=nnx.Rngs(0)), nnx.BatchStat)
+  state = training.State(None, None, None)
+  for each, found, why in (
+    (task, state._replace(rest=normed), "the norm 'BatchNorm', which is over a whole batch"),
+    (task, state._replace(past=jnp.zeros(2)), 'remembers the batch before'),
+    (task._replace(weight=None), state, r'no mean over tokens or rows \(Task.weight\)'),
   ):
+    training.check_accumulation(each, found, 1)
     with pytest.raises(ValueError, match=why):
-      setup(small(accumulate=4, **changes), tmp_path / 'run')
-  config = small()
-  task = make_task(config, tmp_path)._replace(weight=None)
-  with pytest.raises(ValueError, match=r'no mean over tokens or rows \(Task.weight\)'):
-    training.check_accumulation(task, training.State(None, None, None), 2)
+      training.check_accumulation(each, found, 2)
+  with pytest.raises(ValueError, match='1 devices times the 3 parts of accumulate, but got 4'):
+    setup(line(tmp_path / 'points.txt', accumulate=3), tmp_path / 'run')
 
 
 SPOILT = '1 2\n2 4\n3 5\n4 9\n' * 4 + '1 nan\n'
