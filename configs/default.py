@@ -17,6 +17,9 @@ def get_config() -> ConfigDict:
   c.seed = 0  # of parameters, data order, dropout and ids
   c.steps = 350  # updates
   c.batch_size = 16  # rows per update, all devices together
+  c.accumulate = 1  # parts of a batch whose gradients are added up one after the other
+  c.start_from = placeholder(str)  # folder of a run whose weights this one begins with
+  c.skip_not_finite = 0  # updates with a loss or gradient that is not finite that a run may skip
 
   c.task = ConfigDict()
   c.task.name = 'language_modelling'  # a file in posjax/experiment/tasks
@@ -50,6 +53,7 @@ def get_config() -> ConfigDict:
   c.model.tied = True  # the readout is the embedding
   c.model.query_key = 'free'  # or one orthogonal matrix: of each head 'heads', of all 'joint'
   c.model.remat = False  # recompute activations in the backward pass
+  c.model.remat_policy = placeholder(str)  # what remat keeps: 'dots_saveable', ..; or nothing
   c.model.dtype = 'float32'  # or 'bfloat16': of products; parameters are float32 either way
   c.model.unroll = 4  # layers compiled as one: faster on a CPU; 1 for deep models, and for remat
 
@@ -79,6 +83,7 @@ def get_config() -> ConfigDict:
   c.mesh.data = 1
   c.mesh.fsdp = 1
   c.mesh.tensor = 1
+  c.mesh.context = 1  # more with attention.implementation='ring' or 'all_gather'
 
   c.compare = ConfigDict()  # for comparisons alone
   c.compare.quality = ''  # a metric, as 'loss' or 'accuracy'; '' is the task's first one
@@ -87,6 +92,7 @@ def get_config() -> ConfigDict:
   c.compare.margin = 0.02  # bits: two schemes that differ by less are equal
 
   c.log_every = 10  # steps
+  c.profile = 0  # steps that jax.profiler traces into the work folder
   c.eval_every = 100
   c.checkpoint_every = 100
   return c

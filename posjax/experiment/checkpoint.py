@@ -10,8 +10,11 @@ from the one before.
 """
 
 import contextlib
+import dataclasses
 import errno
 import functools
+import hashlib
+import json
 import logging as standard_logging
 import math
 import os
@@ -22,13 +25,15 @@ from typing import Any, Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import orbax.checkpoint as ocp
 from absl import logging
 from ml_collections import ConfigDict
 from orbax.checkpoint.checkpoint_managers import PreservationPolicy
 
 from posjax.arguments import check_known
-from posjax.experiment import unreadable
+from posjax.experiment import cluster, unreadable
+from posjax.experiment.shards import Rows
 from posjax.experiment.workdir import Unwritten
 from posjax.keys import Count
 
@@ -154,9 +159,13 @@ def manager(folder: Path, choice: Choice) -> Generator[ocp.CheckpointManager]:
     opened = ocp.CheckpointManager(folder.resolve(), options=options)
     try:
       yield opened
-    finally:
-      with _written(folder):
-        opened.close()
+    except BaseException as error:
+      if not cluster.is_lost(error):  # without the others, it would wait for them in vain
+        with _written(folder):
+          opened.close()
+      raise
+    with _written(folder):
+      opened.close()
 
 
 # What libraries name, somewhere in long messages, where they cannot write.
@@ -170,6 +179,8 @@ def _written(folder: Path) -> Generator[None]:
   try:
     yield
   except Exception as error:
+    if cluster.is_lost(error):
+      raise
     text = ' '.join(str(error).split())
     known = [os.strerror(number) for number in _FAILURES if os.strerror(number) in text]
     why = known[0] if known else text[:200] or type(error).__name__
@@ -227,26 +238,73 @@ class _Kept(PreservationPolicy):
     return [step in kept for step in steps]
 
 
+class _Places(ocp.CheckpointHandler):
+  """Saves where the shards of the data stand, a file for each: the names are those of Grain."""
+
+  def save(self, directory: Any, args: Any) -> None:  # pyrefly: ignore[bad-override]
+    for shard, state in args.rows.states().items():
+      path = Path(directory) / f'process_{shard}-of-{args.rows.count}.json'
+      path.write_text(json.dumps(state, indent=4))
+
+  def restore(self, directory: Any, args: Any) -> Any:  # pyrefly: ignore[bad-override]
+    names = [path.name for path in Path(directory).glob('process_*')]
+    expected = [f'process_{shard}-of-{len(names)}.json' for shard in range(len(names))]
+    if not names or sorted(names) != sorted(expected):
+      raise ValueError(f'{directory} should have a file for each shard of the data.')
+    states = [json.loads((Path(directory) / name).read_text()) for name in expected]
+    args.rows.set_states(dict(enumerate(states)))
+    return args.rows
+
+  def finalize(self, directory: Any) -> None:
+    pass
+
+  def close(self) -> None:
+    pass
+
+
+@ocp.args.register_with_handler(_Places, for_save=True, for_restore=True)
+@dataclasses.dataclass
+class _Place(ocp.args.CheckpointArgs):
+  rows: Rows
+
+
 def save(
   checkpoints: ocp.CheckpointManager,
   step: int,
   state: Any,
-  data: Any,
+  data: Rows,
   metrics: Mapping[str, float] | None = None,
 ) -> None:
-  """Saves a tree of arrays and a Grain iterator."""
-  import grain
-
+  """Saves a tree of arrays, and the place in the data."""
   if checkpoints.latest_step() == step:
     return
   with _written(Path(checkpoints.directory)):
     checkpoints.save(
       step,
       metrics={} if metrics is None else dict(metrics),
-      args=ocp.args.Composite(
-        state=ocp.args.StandardSave(state), data=grain.checkpoint.CheckpointSave(data)
-      ),
+      args=ocp.args.Composite(state=ocp.args.StandardSave(state), data=_Place(data)),
     )
+
+
+def save_to_look_into(place: Path, state: Any, batch: Mapping[str, np.ndarray]) -> None:
+  """Saves a state beside the checkpoints of a run, and the rows of a batch that this process has.
+
+  `ocp.StandardCheckpointer().restore(place / 'state')` reads the state, and `np.load` the batch.
+  """
+  with _written(place), ocp.StandardCheckpointer() as writer:
+    writer.save((place / 'state').resolve(), state, force=True)
+    writer.wait_until_finished()
+    arrays: dict[str, Any] = dict(batch)
+    np.savez(place / f'batch-{jax.process_index()}.npz', **arrays)
+
+
+def batch_hash(batch: Mapping[str, np.ndarray]) -> str:
+  """SHA-256 of the arrays of a batch in the order of their names, of this process."""
+  digest = hashlib.sha256()
+  for name in sorted(batch):
+    digest.update(f'{name} {batch[name].dtype} {batch[name].shape} '.encode())
+    digest.update(np.ascontiguousarray(batch[name]).tobytes())
+  return digest.hexdigest()
 
 
 def check_saved(checkpoints: ocp.CheckpointManager) -> None:
@@ -262,34 +320,34 @@ def wait(checkpoints: ocp.CheckpointManager) -> None:
 
 
 def restore(
-  checkpoints: ocp.CheckpointManager, state: Any, data: Any, say: Callable[[str], None] = print
+  checkpoints: ocp.CheckpointManager, state: Any, data: Rows, say: Callable[[str], None] = print
 ) -> tuple[int, Any]:
-  """The last step that can be read, and its state; puts the data iterator back to its place.
+  """The last step that every process can read, and its state; puts the data back to their place.
 
   `(0, state)` if there is no checkpoint. Newer ones that cannot be read are set aside.
 
   Raises:
     ValueError: if there are checkpoints, and none of them can be read.
   """
-  import grain
-
   folder, broken = Path(checkpoints.directory), {}
   for step in sorted(checkpoints.all_steps(), reverse=True):
-    target = ocp.args.Composite(
-      state=ocp.args.StandardRestore(state), data=grain.checkpoint.CheckpointRestore(data)
-    )
+    target = ocp.args.Composite(state=ocp.args.StandardRestore(state), data=_Place(data))
+    restored, why = None, 'another process cannot read it'
     try:
       with _no_tracebacks():
-        restored = checkpoints.restore(step, args=target)
+        restored = checkpoints.restore(step, args=target)['state']
     except Exception as error:
-      if unreadable.is_out_of_memory(error):
+      if unreadable.is_out_of_memory(error) or cluster.is_lost(error):
         raise
-      broken[step] = unreadable.reason_of(error)
+      why = unreadable.reason_of(error)
+    if not cluster.all_agree(restored is not None):
+      broken[step] = why
       continue
     unreadable.quarantine(folder, broken, say)
+    cluster.all_agree(True)  # the others wait for the first, which renames
     if broken:
       checkpoints.reload()
-    return step, restored['state']
+    return step, restored
   if broken:
     raise unreadable.no_readable_checkpoint(folder, broken)
   return 0, state
@@ -330,10 +388,56 @@ def chosen(folder: Path, state: Any, choice: Choice, step: int | None = None) ->
     return Chosen(_mean(states, len(wanted)), _name(choice, wanted))
 
 
+def read_part(
+  folder: Path, choice: Choice, wanted: Callable[[str, tuple[int, ...]], Any]
+) -> tuple[dict[str, Any], str]:
+  """Some of the arrays of the chosen state of another run, whatever its model.
+
+  Args:
+    folder: of its checkpoints.
+    choice: of its config.
+    wanted: `(path, shape) ->` the array as it should be read, a `jax.ShapeDtypeStruct` with its
+      sharding; None for one that is left where it is.
+
+  Returns:
+    The arrays by their paths, as 'params/embed/table/embedding/value', and the name of the state.
+
+  Raises:
+    FileNotFoundError, ValueError: as `chosen`.
+  """
+  if not folder.is_dir():
+    raise FileNotFoundError(f'There is no checkpoint yet: {folder} is no folder.')
+  path_of = functools.partial(jax.tree_util.keystr, simple=True, separator='/')
+  with _reader(folder, ocp.PyTreeCheckpointHandler()) as checkpoints:
+    steps = sorted(checkpoints.all_steps())
+    if not steps:
+      raise FileNotFoundError(f'There is no checkpoint yet in {folder}.')
+    chosen_steps = _wanted(checkpoints, steps, choice, folder)
+    total: dict[str, Any] = {}
+    dtypes: dict[str, Any] = {}
+    for step in chosen_steps:
+      why = unreadable.corruption_reason(folder / str(step))
+      if why:
+        raise ValueError(f'The checkpoint {folder / str(step)} cannot be read ({why}).')
+      tree = checkpoints.item_metadata(step)['state'].tree
+      asked = jax.tree.map_with_path(
+        lambda path, leaf: wanted(path_of(path), tuple(leaf.shape)) or ocp.PLACEHOLDER, tree
+      )
+      kinds = ocp.checkpoint_utils.construct_restore_args(asked)
+      target = ocp.args.Composite(state=ocp.args.PyTreeRestore(asked, restore_args=kinds))
+      read = checkpoints.restore(step, args=target)['state']
+      found = {path_of(path): leaf for path, leaf in jax.tree.leaves_with_path(read)}
+      found = {path: leaf for path, leaf in found.items() if isinstance(leaf, jax.Array)}
+      total = _sum(total, found) if total else _wide(found)
+      dtypes = {path: leaf.dtype for path, leaf in found.items()}
+  mean = {path: (leaf / len(chosen_steps)).astype(dtypes[path]) for path, leaf in total.items()}
+  return mean, _name(choice, chosen_steps)
+
+
 @contextlib.contextmanager
-def _reader(folder: Path) -> Generator[ocp.CheckpointManager]:
+def _reader(folder: Path, handler: Any = None) -> Generator[ocp.CheckpointManager]:
   """Opens a folder of checkpoints that another process may write to."""
-  handlers = {'state': ocp.StandardCheckpointHandler()}
+  handlers = {'state': handler or ocp.StandardCheckpointHandler()}
   verbosity = logging.get_verbosity()
   logging.set_verbosity(logging.ERROR)  # Orbax warns at length that it only reads, and not all
   try:

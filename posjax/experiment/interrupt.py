@@ -7,14 +7,26 @@ import sys
 import threading
 from collections.abc import Callable, Generator
 
+import jax
+
 INTERRUPTED = 130  # the exit code of a command that Ctrl-C ended
+TERMINATED = 143  # that of one that SIGTERM ended
+
+_signals: list[int] = []  # those that asked this process to stop, in their order
+
+
+def status() -> int:
+  """The exit code of a command that was stopped, and has saved."""
+  return INTERRUPTED if _signals[:1] == [signal.SIGINT] else TERMINATED
 
 
 @contextlib.contextmanager
 def interrupts() -> Generator[Callable[[], bool]]:
   """Within it, Ctrl-C and SIGTERM only set a flag; gives a function that reads it.
 
-  A second Ctrl-C does what one did before. Outside the main thread, signals are left alone.
+  A second Ctrl-C does what one did before. Outside the main thread, signals are left alone. Where a
+  run has several processes, JAX tells all of them of a SIGTERM to one (`cluster.reached_stop`), so
+  that one is left to JAX, and Ctrl-C becomes one.
   """
   stopped = threading.Event()
   if threading.current_thread() is not threading.main_thread():
@@ -22,10 +34,16 @@ def interrupts() -> Generator[Callable[[], bool]]:
     return
 
   def stop(number, frame):
-    stopped.set()
+    _signals.append(number)
+    if alone:
+      stopped.set()
+    else:
+      os.kill(os.getpid(), signal.SIGTERM)
     signal.signal(signal.SIGINT, before[signal.SIGINT])
 
-  before = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}
+  alone = not jax.distributed.is_initialized()
+  numbers = (signal.SIGINT, signal.SIGTERM) if alone else (signal.SIGINT,)
+  before = {number: signal.signal(number, stop) for number in numbers}
   try:
     yield stopped.is_set
   finally:

@@ -55,6 +55,21 @@ def cross_entropy(
   return Losses(jnp.where(weights > 0, loss, 0), weights, correct)
 
 
+def token_weights(batch: Batch) -> jax.Array:
+  """1, or True, for each target that counts, [B, T]."""
+  return batch.get('weights', batch['segments'] != 0)
+
+
+def count_tokens(batch: Batch) -> jax.Array:
+  """How many targets count, as `Task.weight`."""
+  return token_weights(batch).sum()
+
+
+def count_rows(batch: Batch) -> int:
+  """How many rows there are, as `Task.weight`."""
+  return len(next(iter(batch.values())))
+
+
 def next_token(
   model,
   batch: Batch,
@@ -79,8 +94,7 @@ def next_token(
     logits = model(*tokens, **call)
   else:
     logits, state = model.recur(*tokens, state, **call)
-  weights = batch.get('weights', batch['segments'] != 0)
-  return cross_entropy(logits, batch['targets'], weights), state
+  return cross_entropy(logits, batch['targets'], token_weights(batch)), state
 
 
 def mean_next_token(

@@ -43,7 +43,7 @@ class Record:
     self.check()
     clean = {name: value if math.isfinite(value) else None for name, value in values.items()}
     append(self.path, {'step': step, **clean})
-    self.board.write(step, values)
+    self.board.write(step, {name: value for name, value in clean.items() if value is not None})
 
   def __enter__(self):
     return self

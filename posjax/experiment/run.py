@@ -1,12 +1,15 @@
 """One run, from its config to its report: what train.py does, and each cell of a comparison."""
 
+import contextlib
 import json
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
+from statistics import median
 from typing import Any, NamedTuple
 
 import jax
+import numpy as np
 import orbax.checkpoint as ocp
 from flax import nnx
 from ml_collections import ConfigDict
@@ -15,7 +18,9 @@ import posjax
 from posjax.attention.choice import noted
 from posjax.experiment import (
   checkpoint,
+  cluster,
   evaluation,
+  flops,
   optimizer,
   plain,
   report,
@@ -23,13 +28,18 @@ from posjax.experiment import (
   sharding,
   training,
   unreadable,
+  warm_start,
 )
 from posjax.experiment import workdir as workdirs
 from posjax.experiment.evaluation import Score, higher
 from posjax.experiment.interrupt import interrupts
 from posjax.experiment.record import Bar, Record, lost_rows, read
+from posjax.experiment.shards import Rows
 from posjax.experiment.task import Ask, Batch, Evaluation, Task, count_tokens, get_task
 from posjax.experiment.workdir import CHECKPOINTS, CONFIG, METRICS, RESULTS, VOCABULARY, DataHistory
+
+MEASURED = 10.0  # seconds of training, of less than which a speed says nothing
+PROFILED_AFTER = 2  # steps, of which the first compiles
 
 
 class Setup(NamedTuple):
@@ -42,11 +52,12 @@ class Setup(NamedTuple):
   graph: Any  # the structure of the model
   state: training.State
   step: Any  # of `training.make_step`
-  data: Any  # an iterator of training batches
+  data: Rows
   choice: checkpoint.Choice
   last: int  # the step after which to end; that of the config, or an earlier one
   allow_changed_data: bool
   computing: dict[str, Any]  # of `computing`
+  started_from: str = ''  # which weights were taken from another run, in a sentence
 
 
 class Result(NamedTuple):
@@ -89,27 +100,35 @@ def setup(
   """
   folder = Path(workdir)
   settings.check(config)
+  config = settings.with_defaults(config)
   last = config.steps
   workdirs.check_place(folder)
   config = _with_stored_steps(config, folder)
   read(folder / METRICS)
   mesh = sharding.make_mesh(**config.mesh)
-  sharding.check_batch(config.batch_size, mesh)
+  sharding.check_batch(config.batch_size, mesh, config.accumulate)
   transform = optimizer.make(config.steps, **config.optimizer)
   task = make_task(config, folder, schemes)
   _check_data(task, folder, allow_changed_data)
   evaluation.check(task)
   choice = checkpoint.choose(config, higher(task))
-  graph, state = training.create(task, transform, mesh, config.seed)
+  sharding.check_context(mesh, settings.attention_of(config).get('implementation'))
+  graph, state = training.create(task, transform, mesh, config.seed, config.skip_not_finite)
+  training.check_accumulation(task, state, config.accumulate)
   reached = checkpoint.check(folder / CHECKPOINTS, state)
+  started_from = ''
+  if config.start_from is not None and not reached:
+    state, started_from = warm_start.begin(Path(config.start_from), state, task)
   if last != config.steps and not 0 < last <= reached:
     raise workdirs.another(folder, ['steps'])
+  _check_alike(config, task, reached)
   training.check_batch(task, config.batch_size, config.model.get('width', 1), mesh)
-  step = training.make_step(task, graph, transform, config.seed, mesh)
-  batches = task.train_batches(jax.process_index(), jax.process_count())
+  options = {'accumulate': config.accumulate, 'skip_not_finite': config.skip_not_finite}
+  step = training.make_step(task, graph, transform, config.seed, mesh, **options)
+  rows = Rows(task.train_batches, mesh)
   both = nnx.merge_state(state.params, state.rest)
   with noted() as implementations:
-    evaluation.check_first(task, graph, both, next(iter(batches)), mesh)
+    evaluation.check_first(task, graph, both, next(Rows(task.train_batches, mesh)), mesh)
   return Setup(
     config,
     folder,
@@ -118,11 +137,12 @@ def setup(
     graph,
     state,
     step,
-    iter(batches),
+    rows,
     choice,
     last,
     allow_changed_data,
     computing(config, implementations),
+    started_from,
   )
 
 
@@ -147,12 +167,27 @@ def computing(config: ConfigDict, implementations: Iterable[str]) -> dict[str, A
 
 def _with_stored_steps(config: ConfigDict, folder: Path) -> ConfigDict:
   """The config, with the `steps` of the run in the folder: they shape its learning rate."""
-  stored = workdirs.check_config(json.loads(config.to_json_best_effort()), folder)
+  asked = json.loads(config.to_json_best_effort())
+  stored = workdirs.check_config(asked, folder, settings.DEFAULTS)
   if stored is None or stored['steps'] == config.steps:
     return config
   config = config.copy_and_resolve_references()
   config.steps = stored['steps']
   return config
+
+
+def _check_alike(config: ConfigDict, task: Task, reached: int) -> None:
+  """Refuses processes of one run that have other configs, data or work folders than the first."""
+  vocabulary = '' if task.vocabulary is None else workdirs.vocabulary_hash(task.vocabulary)
+  cluster.check_alike(
+    {
+      'config': config.to_json_best_effort(sort_keys=True),
+      'data (by their sha256)': str(task.facts.get('sha256')),
+      'vocabulary': vocabulary,
+      'newest checkpoint, in a work folder that all can reach': str(reached),
+      'versions of posjax and jax': f'{posjax.__version__} {jax.__version__}',
+    }
+  )
 
 
 def _check_data(task: Task, folder: Path, allow: bool) -> DataHistory:
@@ -233,25 +268,29 @@ def train_loop(
       Bar(start, last, prepared.task.unit.name) as bar,
     ):
       lost = lost_rows(rows, start, config.log_every)
-      for line in filter(None, (lost, _started(start, last), workdirs.data_changes(history))):
+      from_other = '' if start else prepared.started_from
+      changes = workdirs.data_changes(history)
+      for line in filter(None, (lost, from_other, _started(start, last), changes)):
         bar.say(line)
-      loop = Loop(prepared, checkpoints, record, bar, check_folder)
-      for step in range(start + 1, last + 1):
-        batch = next(prepared.data)
-        state, loss = prepared.step(state, sharding.put_batch(batch, prepared.mesh), step)
-        loop.count(batch)
-        if step % config.log_every == 0 or step == config.steps:
-          loop.log(step, loss)
-        scores: dict[str, Score] = {}
-        if step % config.eval_every == 0 and step < config.steps:
-          scores = loop.evaluate(step, state)
-        stop = stopped()  # read once a step: a signal may come at any moment
-        if stop or choice.is_regular(step):
-          loop.save(step, state, scores)
-        if stop and step < config.steps:
-          checkpoint.wait(checkpoints)
-          bar.say(f'stopped after step {step}, and saved: the same command resumes')
-          return None, history
+      with contextlib.closing(Loop(prepared, checkpoints, record, bar, check_folder)) as loop:
+        for step in range(start + 1, last + 1):
+          batch = next(prepared.data)
+          state, loss = prepared.step(state, sharding.put_batch(batch, prepared.mesh), step)
+          loop.count(step, batch)
+          if step % config.log_every == 0 or step == config.steps:
+            loop.log(step, loss, state)
+          scores: dict[str, Score] = {}
+          if step % config.eval_every == 0 and step < config.steps:
+            scores = loop.evaluate(step, state)
+          stop = stopped() or cluster.reached_stop(step)  # once a step: it may come at any moment
+          if stop or choice.is_regular(step):
+            loop.save(step, state, scores)
+          loop.profile(step - start, loss)
+          if stop and step < config.steps:
+            checkpoint.wait(checkpoints)
+            bar.say(f'stopped after step {step}, and saved: the same command resumes')
+            return None, history
+        loop.tell_speed()
   if choice.use != 'last':  # that one is in memory
     state, name = checkpoint.chosen(folder, state, choice)
     print(f'scored and asked: {name}')
@@ -271,24 +310,90 @@ class Loop:
   ):
     self.prepared, self.checkpoints, self.record, self.bar = prepared, checkpoints, record, bar
     self.check_folder = check_folder
+    self.unseen: dict[int, Batch] = {}  # by step, since the skipped updates were last counted
+    self.speeds: list[float] = []  # of all processes, in tokens per second
+    self.seconds = 0.0  # of training, which the speeds are of
+    self.tracing = False
     self._restart_clock()
 
   def _restart_clock(self) -> None:
     """Speeds are of training alone."""
     self.begun, self.tokens = time.monotonic(), 0
 
-  def count(self, batch: Batch) -> None:
-    """Counts the tokens of a batch, of all processes together."""
-    self.tokens += count_tokens(batch) * jax.process_count()
+  def count(self, step: int, batch: Batch) -> None:
+    """Counts the tokens of this process's rows of a batch."""
+    self.tokens += count_tokens(batch)
+    if self.prepared.config.skip_not_finite:
+      self.unseen[step] = batch
 
-  def log(self, step: int, loss: jax.Array) -> None:
-    """Records the loss and the speed since the last time."""
-    values = {'loss': training.finite(loss, step) * self.prepared.task.unit.factor}
-    values['tokens_per_second'] = self.tokens / (time.monotonic() - self.begun)
+  def log(self, step: int, loss: jax.Array, state: training.State) -> None:
+    """Records the loss and the speed since the last time, and how many updates were skipped."""
+    skipped = self._skipped(state)
+    number = float(loss) if skipped else training.finite(loss, step)
+    values = {'loss': number * self.prepared.task.unit.factor}
+    seconds = time.monotonic() - self.begun
+    values['tokens_per_second'] = self.tokens / self.prepared.data.share() / seconds
+    self.speeds.append(values['tokens_per_second'])
+    self.seconds += seconds
+    values |= {'skipped': float(skipped)} if skipped else {}
     self.record.write(step, **values)
     self.bar.update(step, values)
     checkpoint.check_saved(self.checkpoints)
     self._restart_clock()
+
+  def tell_speed(self) -> None:
+    """Says what the model computed per second, of training that was long enough to measure."""
+    if self.seconds < MEASURED or len(self.speeds) < 3:
+      return
+    prepared, mesh = self.prepared, self.prepared.mesh
+    batch = next(prepared.data)
+    tokens = count_tokens(batch) / prepared.data.share()
+    per_token = flops.of_step(prepared.task, sharding.put_batch(batch, mesh)) / tokens
+    kind = mesh.devices.flat[0].device_kind
+    rate = per_token * median(self.speeds)
+    self.bar.say(flops.stated(rate, mesh.size, kind, prepared.computing['dtype']))
+
+  def profile(self, done: int, loss: jax.Array) -> None:
+    """Begins or ends the trace of the first process, which has done so many steps."""
+    asked = self.prepared.config.profile if workdirs.is_first() else 0
+    if asked and done == PROFILED_AFTER:
+      self.check_folder()
+      jax.block_until_ready(loss)
+      jax.profiler.start_trace(self.prepared.folder / workdirs.PROFILE)
+      self.tracing = True
+    elif asked and done == PROFILED_AFTER + asked:
+      jax.block_until_ready(loss)
+      self.close()
+
+  def close(self) -> None:
+    """Ends the trace, if one has begun."""
+    if self.tracing:
+      jax.profiler.stop_trace()
+      self.tracing = False
+      self.bar.say(f'traced by jax.profiler: {self.prepared.folder / workdirs.PROFILE}')
+
+  def _skipped(self, state: training.State) -> int:
+    """How many updates were skipped so far.
+
+    Raises:
+      FloatingPointError: if there were more than may be. The state and the batch are saved then.
+    """
+    limit = self.prepared.config.skip_not_finite
+    if not limit:
+      return 0
+    skipped, last = map(int, np.asarray(state.optimizer.skipped))
+    if skipped > limit:
+      self.check_folder()
+      batch = self.unseen[last]
+      place = self.prepared.folder / workdirs.NOT_FINITE / str(last)
+      checkpoint.save_to_look_into(place, state, batch)
+      raise FloatingPointError(
+        f'The loss or a gradient of step {last} is not finite, as it was {limit} times before it, '
+        f'and skip_not_finite allows no more: {place} holds the state before that step, and its '
+        f'batch, whose sha256 is {checkpoint.batch_hash(batch)}.'
+      )
+    self.unseen.clear()
+    return skipped
 
   def evaluate(self, step: int, state: training.State) -> dict[str, Score]:
     """Runs the evaluations that run during training, and records their scores."""
@@ -306,6 +411,7 @@ class Loop:
 
   def save(self, step: int, state: training.State, scores: Mapping[str, Score]) -> None:
     """Saves a checkpoint, with its metrics where the best one is wanted."""
+    self._skipped(state)
     metrics = None
     if self.prepared.choice.needs_metrics(step):
       scores = scores or _evaluate_during(self.prepared, state)
@@ -364,6 +470,8 @@ def finalize(
   check_folder()
   _write_results(prepared, scores, '', history)
   model = nnx.merge(prepared.graph, state.params, state.rest)
+  if prepared.computing['attention']['asked'] in sharding.OVER_CONTEXT:
+    sharding.compute_attention_by(model, None)  # a text that is asked is on no mesh
   sample = ask_examples(task.ask, model, prepared.config.seed) if task.ask else ''
   rows = read(folder / METRICS)
   kind = prepared.config.task

@@ -26,6 +26,7 @@ from posjax.keys import (
   Range,
   Section,
   Seed,
+  Whole,
   check_section,
   keys_of,
 )
@@ -84,6 +85,10 @@ class Run(NamedTuple):
     checkpoint: of `checkpoint.read_section`.
     mesh: of `sharding.make_mesh`.
     attention: of `Attention`; a config without it leaves the choice to posjax.
+    accumulate: parts of a batch whose gradients are added up, as of `training.make_step`.
+    skip_not_finite: updates that may be skipped, as of `training.make_step`.
+    profile: steps that `jax.profiler` traces, after the first two of a process; 0 traces none.
+    start_from: the folder of a run whose weights this one begins with; None begins with new ones.
     compare: of comparisons alone, whose runs do not have it.
   """
 
@@ -100,10 +105,23 @@ class Run(NamedTuple):
   checkpoint: Annotated[SectionOf, Section(lambda: keys_of(checkpoint.read_section, FROM_ABOVE))]
   mesh: Annotated[SectionOf, Section(lambda: keys_of(sharding.make_mesh))]
   attention: Annotated[SectionOf, Section(lambda: keys_of(Attention))] = MappingProxyType({})
+  accumulate: Count = 1
+  skip_not_finite: Annotated[int, Range(0, 10**9)] = 0
+  profile: Whole = 0
+  start_from: str | None = None
   compare: Annotated[SectionOf, Section(lambda: keys_of(Rules))] = MappingProxyType({})
 
 
+DEFAULTS = {
+  name: value for name, value in Run._field_defaults.items() if not isinstance(value, Mapping)
+}
 FROM_ABOVE = ('steps', 'every', 'higher')  # arguments of `read_section` that other keys give
+
+
+def with_defaults(config: ConfigDict) -> ConfigDict:
+  """A config with the keys of `Run` that it lacks, as one of an earlier version may."""
+  missing = {name: value for name, value in DEFAULTS.items() if name not in config}
+  return ConfigDict({**config.copy_and_resolve_references(), **missing}) if missing else config
 
 
 def check(config: ConfigDict) -> None:

@@ -185,6 +185,9 @@ class Task(NamedTuple):
       folder keeps it, and a run that goes on there passes it as the argument `vocabulary`.
     memory: what the model remembers between training batches; None where it remembers nothing, and
       `state` is then None everywhere.
+    weight: `(batch) -> number`, in JAX: how many tokens or rows `loss` is a mean over, so that the
+      loss of a batch is the weighted mean of those of its parts. None where it is no such mean:
+      gradients cannot be accumulated then.
   """
 
   facts: Mapping[str, str]
@@ -196,6 +199,7 @@ class Task(NamedTuple):
   ask: Ask | None = None
   vocabulary: Mapping[str, Any] | None = None
   memory: Memory | None = None
+  weight: Callable[[Batch], Any] | None = None
 
 
 def count_tokens(batch: Batch) -> int:

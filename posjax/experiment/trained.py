@@ -6,7 +6,7 @@ from typing import Any
 from flax import nnx
 from ml_collections import ConfigDict
 
-from posjax.experiment import checkpoint, optimizer, settings, sharding, training
+from posjax.experiment import checkpoint, optimizer, settings, sharding, training, warm_start
 from posjax.experiment import workdir as workdirs
 from posjax.experiment.evaluation import higher
 from posjax.experiment.task import Task
@@ -22,6 +22,9 @@ def read_config(workdir: Path) -> ConfigDict:
   try:
     config = ConfigDict(_tuples(stored))
     settings.check(config)
+    config = settings.with_defaults(config)
+    if settings.attention_of(config).get('implementation') in sharding.OVER_CONTEXT:
+      config.attention.implementation = None  # a text that is asked is on no mesh
   except (ValueError, TypeError) as error:
     raise ValueError(f'{path}: {error}') from error
   return config
@@ -41,10 +44,13 @@ def restore(
       there are too few, that can be chosen.
   """
   transform = optimizer.make(config.steps, **config.optimizer)
-  graph, state = training.create(task, transform, sharding.make_mesh(), config.seed)
+  mesh, skip = sharding.make_mesh(), config.skip_not_finite
+  graph, state = training.create(task, transform, mesh, config.seed, skip)
   if step != 0:
     choice = checkpoint.choose(config, higher(task))
     state, _ = checkpoint.chosen(workdir / workdirs.CHECKPOINTS, state, choice, step)
+  elif config.start_from is not None:
+    state, _ = warm_start.begin(Path(config.start_from), state, task)
   return graph, nnx.merge_state(state.params, state.rest)
 
 

@@ -6,6 +6,7 @@ import os
 from typing import Any, NamedTuple
 
 import jax
+import jax.numpy as jnp
 import optax
 from flax import nnx
 from jax.sharding import Mesh
@@ -20,7 +21,7 @@ class State(NamedTuple):
   Attributes:
     params: what the optimizer trains.
     rest: a scheme's constants, and BatchNorm's statistics.
-    optimizer: optax's state.
+    optimizer: optax's state; or `Counted`, where updates may be skipped.
     past: what the model remembers of the streams that it reads; None where it does not.
   """
 
@@ -30,8 +31,25 @@ class State(NamedTuple):
   past: Any = None
 
 
+class Counted(NamedTuple):
+  """The state of an optimizer whose updates may be skipped.
+
+  Attributes:
+    state: optax's, which counts the updates that were made.
+    skipped: int32 [2], how many updates were skipped since the loss or a gradient was not finite,
+      and the step of the last of them.
+  """
+
+  state: Any
+  skipped: jax.Array
+
+
 def create(
-  task: Task, optimizer: optax.GradientTransformation, mesh: Mesh, seed: int
+  task: Task,
+  optimizer: optax.GradientTransformation,
+  mesh: Mesh,
+  seed: int,
+  skip_not_finite: int = 0,
 ) -> tuple[Any, State]:
   """The model's structure and a new state, made where it will live."""
   kept = {}  # the structure is no array, so no jitted function returns it
@@ -40,7 +58,10 @@ def create(
     rngs = nnx.Rngs(jax.random.key(seed))
     kept['graph'], params, rest = nnx.split(task.model(rngs), nnx.Param, ...)
     past = None if task.memory is None else task.memory.start()
-    return State(params, rest, optimizer.init(params), past)
+    started: Any = optimizer.init(params)
+    if skip_not_finite:
+      started = Counted(started, jnp.zeros(2, jnp.int32))
+    return State(params, rest, started, past)
 
   shapes = jax.eval_shape(arrays, seed)
   _check_memory(shapes, mesh)
@@ -95,18 +116,56 @@ def finite(loss: jax.Array, step: int) -> float:
   return value
 
 
+def check_accumulation(task: Task, state: State, accumulate: int) -> None:
+  """Refuses to accumulate gradients where their sum would not be that of the whole batch."""
+  if accumulate == 1:
+    return
+  is_variable = lambda leaf: isinstance(leaf, nnx.Variable)
+  statistics = (
+    isinstance(leaf, nnx.BatchStat) for leaf in jax.tree.leaves(state.rest, is_leaf=is_variable)
+  )
+  why = (
+    'of this task, whose loss is no mean over tokens or rows (Task.weight)'
+    if task.weight is None
+    else 'of a model that remembers the batch before'
+    if state.past is not None
+    else "of a model with the norm 'BatchNorm', which is over a whole batch"
+    if any(statistics)
+    else ''
+  )
+  if why:
+    raise ValueError(
+      f'accumulate must be 1 for the gradients {why}, since those of parts of a batch do not add '
+      f'up to them, but got {accumulate}.'
+    )
+
+
 def make_step(
   task: Task,
   graph: Any,
   optimizer: optax.GradientTransformation,
   seed: int,
   mesh: Mesh | None = None,
+  accumulate: int = 1,
+  skip_not_finite: int = 0,
 ):
   """`(state, batch, step) -> (state, loss)`, jitted; the old state's memory is used again.
 
   All randomness is a function of the seed and the step, so a resumed run draws what it would have.
   The seed is an argument of what is compiled: runs that differ in it alone share a program. With a
   mesh, what is remembered stays where it was: its rows with those of the batch.
+
+  Args:
+    task: whose loss is minimized.
+    graph: the model's structure.
+    optimizer: makes updates of gradients.
+    seed: of everything random.
+    mesh: of devices; None for one.
+    accumulate: in how many parts, one after the other, the gradients of a batch are computed and
+      added up, as the weights of their losses say. Each part has as many rows of every device.
+    skip_not_finite: how many updates may be skipped in a run because the loss or a gradient is not
+      finite; a state of `create` counts them. Once there are more, the state changes no more. 0: an
+      update is made whatever its numbers are.
   """
 
   def loss_of(params, rest, past, batch, key):
@@ -116,20 +175,71 @@ def make_step(
     loss, past = task.loss(model, batch, past, ids_key, train_key)
     return loss, (nnx.state(model, nnx.Not(nnx.Param)), past)
 
+  gradient = jax.value_and_grad(loss_of, has_aux=True)
+
+  def accumulated(state: State, batch, key):
+    weigh: Any = task.weight
+    total = weigh(batch)
+
+    def add(sums, part):
+      index, rows = part
+      (loss, _), grads = gradient(
+        state.params, state.rest, None, rows, jax.random.fold_in(key, index)
+      )
+      weight = weigh(rows)
+      # A part in which nothing counts has the loss 0 / 0.
+      share = lambda new: jnp.where(weight > 0, new * (weight / total), 0)
+      return jax.tree.map(lambda old, new: old + share(new), sums, (loss, grads)), None
+
+    cut = jax.tree.map(lambda array: _parts(array, accumulate), batch)
+    zeros = jnp.zeros(()), jax.tree.map(jnp.zeros_like, state.params)
+    (loss, grads), _ = jax.lax.scan(add, zeros, (jnp.arange(accumulate), cut))
+    return (loss, (state.rest, None)), grads
+
   @functools.partial(jax.jit, donate_argnums=0)
   def step(state: State, batch, index, seed):
     key = jax.random.fold_in(jax.random.key(seed), index)
     with sharding.seen(mesh):
-      (loss, (rest, past)), grads = jax.value_and_grad(loss_of, has_aux=True)(
-        state.params, state.rest, state.past, batch, key
+      (loss, (rest, past)), grads = (
+        gradient(state.params, state.rest, state.past, batch, key)
+        if accumulate == 1
+        else accumulated(state, batch, key)
       )
     if mesh is not None and past is not None:
       places = sharding.of_state(past, mesh)
       past = jax.lax.with_sharding_constraint(past, places)
-    updates, opt_state = optimizer.update(grads, state.optimizer, state.params)
-    return State(optax.apply_updates(state.params, updates), rest, opt_state, past), loss
+    before: Any = state.optimizer
+    kept = before.state if skip_not_finite else before
+    updates, after = optimizer.update(grads, kept, state.params)
+    new = State(optax.apply_updates(state.params, updates), rest, after, past)
+    return (or_skipped(state, new, loss, grads, index) if skip_not_finite else new), loss
+
+  def or_skipped(state: State, new: State, loss, grads, index) -> State:
+    counted: Counted = state.optimizer
+    finite = functools.reduce(
+      jnp.logical_and, [jnp.isfinite(leaf).all() for leaf in jax.tree.leaves((loss, grads))]
+    )
+    count, last = counted.skipped
+    going = count <= skip_not_finite
+    old = state._replace(optimizer=counted.state)
+    kept = jax.tree.map(lambda new, old: jnp.where(finite & going, new, old), new, old)
+    bad = going & ~finite
+    skipped = jnp.stack([count + bad, jnp.where(bad, index, last)])
+    return kept._replace(optimizer=Counted(kept.optimizer, skipped))
 
   return functools.partial(step, seed=seed)
+
+
+def _parts(array: jax.Array, count: int) -> jax.Array:
+  """[B, ..] as [count, B / count, ..], where each part has every count-th row.
+
+  A device then has as many rows of each part, and none moves.
+  """
+  if array.shape[0] % count:
+    raise ValueError(
+      f'accumulate must divide the rows of every batch, but got {count} and {array.shape[0]} rows.'
+    )
+  return array.reshape(-1, count, *array.shape[1:]).swapaxes(0, 1)
 
 
 def compile_step(step: Any, state: State, batch: Any) -> jax.stages.Compiled:

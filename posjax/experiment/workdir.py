@@ -6,6 +6,7 @@ import json
 import os
 from collections.abc import Callable, Generator, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import jax
@@ -22,7 +23,13 @@ CHECKPOINTS = 'checkpoints'
 LOCK = '.lock'
 
 FILES = (CONFIG, VOCABULARY, DATA, METRICS, RESULTS, 'report.png', LOCK)
-FOLDERS = (CHECKPOINTS, 'tensorboard')
+NOT_FINITE = 'not_finite'
+PROFILE = 'profile'
+FOLDERS = (CHECKPOINTS, 'tensorboard', NOT_FINITE, PROFILE)
+
+# Keys whose values a run may change when it goes on: `compare` is of the report of a grid, the mesh
+# changes no number but by rounding, and a profile none.
+FREE = {'compare', 'mesh', 'profile'}
 
 # A run never leaves one of these before its config: without it, they are of something else.
 OWNED = (DATA, METRICS, RESULTS)
@@ -151,10 +158,20 @@ def stored_config(workdir: Path) -> dict[str, Any] | None:
   return None
 
 
-def check_config(config: Mapping[str, Any], workdir: Path) -> dict[str, Any] | None:
+def check_config(
+  config: Mapping[str, Any],
+  workdir: Path,
+  defaults: Mapping[str, Any] = MappingProxyType({}),
+) -> dict[str, Any] | None:
   """A folder holds one run: another config must not go on where this one stopped.
 
-  Only `steps` may differ; whether they may is for the caller to say, who knows how far the run is.
+  The keys of `FREE` may differ, and more updates may be skipped, where some may. So may `steps`
+  differ; whether they may is for the caller to say, who knows how far the run is.
+
+  Args:
+    config: of this run.
+    workdir: the folder.
+    defaults: values of keys that the config of an earlier version may lack.
 
   Returns:
     The config of the run in the folder; None if there is none.
@@ -165,11 +182,21 @@ def check_config(config: Mapping[str, Any], workdir: Path) -> dict[str, Any] | N
   there = stored_config(workdir)
   if there is None:
     return None
-  keys = sorted({*there, *config} - {'compare'})  # which is of the report of a grid, not of a run
-  differ = [key for key in keys if there.get(key) != config.get(key)]
+  there = {**defaults, **there}
+  keys = sorted({*there, *config} - FREE)
+  differ = [key for key in keys if _given(there.get(key)) != _given(config.get(key))]
+  if 0 < there.get('skip_not_finite', 0) < config.get('skip_not_finite', 0):
+    differ = [key for key in differ if key != 'skip_not_finite']
   if differ and (differ != ['steps'] or type(there.get('steps')) is not int):
     raise another(workdir, differ)
   return there
+
+
+def _given(value: Any) -> Any:
+  """A section without the keys that are not set, which an earlier version may not have had."""
+  if not isinstance(value, Mapping):
+    return value
+  return {name: each for name, each in value.items() if each is not None}
 
 
 def another(workdir: Path, differ: Sequence[str]) -> ValueError:

@@ -16,8 +16,9 @@ from posjax.layers import parameters as held
 from posjax.nnx import Attention, Parameters
 from posjax.scheme import Dims, PRNGKey, Scheme
 
-AXES = ('data', 'fsdp', 'tensor')  # of the mesh
+AXES = ('data', 'fsdp', 'tensor', 'context')  # of the mesh
 ROWS = ('data', 'fsdp')  # of a batch
+TOKENS = 'context'  # of a row
 WIDTH = 'fsdp'  # M
 HEADS = 'tensor'  # H, and K
 HIDDEN = 'tensor'  # F

@@ -9,7 +9,7 @@ repeating pattern.
 """
 
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -26,6 +26,8 @@ from posjax.models.orthogonal import QueryKey, tie
 from posjax.models.past import remembered
 from posjax.nnx import Readable
 from posjax.scheme import Ids, Params, PRNGKey, Scheme
+
+RematPolicy = Literal['dots_saveable', 'dots_with_no_batch_dims_saveable', 'everything_saveable']
 
 
 class Memory(NamedTuple):
@@ -304,6 +306,8 @@ class Stack(nnx.Module):
     pre_norm: norm before each part of a block, and once after the last block, instead of after
       each part.
     remat: recompute each period in the backward pass instead of keeping its activations.
+    remat_policy: which activations are kept nevertheless: a name in `jax.checkpoint_policies`; None
+      keeps none. It needs `remat`.
     unroll: how many periods are compiled as one step of the scan. More of them run faster on a
       CPU, and compile longer.
     rngs: a stream for `params`.
@@ -323,10 +327,16 @@ class Stack(nnx.Module):
     norm: str = 'LayerNorm',
     pre_norm: bool,
     remat: bool = False,
+    remat_policy: RematPolicy | None = None,
     unroll: int = 1,
     rngs: nnx.Rngs,
     **block: Any,
   ):
+    if remat_policy is not None and not remat:
+      raise ValueError(
+        f'model.remat_policy says what model.remat keeps, so it needs model.remat=True, but got '
+        f'{remat_policy!r} with False.'
+      )
     repeats, rest = divmod(num_layers, len(pattern))
     if rest or repeats < 1:
       raise ValueError(
@@ -343,7 +353,7 @@ class Stack(nnx.Module):
     self.dtype = layer_set.dtype
     self.norm = layer_set.norm(norm)(width, rngs=rngs) if pre_norm else None
     self.repeats = repeats
-    self.remat, self.unroll = remat, unroll
+    self.remat, self.remat_policy, self.unroll = remat, remat_policy, unroll
 
   def __call__(
     self,
@@ -396,7 +406,9 @@ class Stack(nnx.Module):
       return x, (nnx.state(blocks, nnx.BatchStat), tuple(after))
 
     keys = None if train_key is None else jax.random.split(train_key, self.repeats)
-    body = jax.checkpoint(period) if self.remat else period
+    named = self.remat_policy
+    policy = None if named is None else getattr(jax.checkpoint_policies, named)
+    body = jax.checkpoint(period, policy=policy) if self.remat else period
     x, (statistics, after) = jax.lax.scan(
       body,
       embedded.x.astype(self.dtype),

@@ -17,7 +17,7 @@ from posjax.keys import Count, Keys, Layers, Share, keys_of
 from posjax.layers import cache as caches
 from posjax.layers.cache import Cache
 from posjax.layers.tokens import Tokens
-from posjax.models.blocks import Memory
+from posjax.models.blocks import Memory, RematPolicy
 from posjax.models.layer_sets import Dtype, Norm, split_key
 from posjax.models.orthogonal import QueryKey
 from posjax.models.sides import Side
@@ -72,6 +72,7 @@ class EncoderDecoder(nnx.Module):
     dropout_rate: of attention weights, of embeddings, and of what each part adds.
     tied: whether the output layer is the target's embedding, transposed.
     remat: recompute activations in the backward pass.
+    remat_policy: which of them are kept nevertheless, a name in `jax.checkpoint_policies`.
     unroll: how many periods of the pattern one step of the scan over layers runs.
     query_key: of self-attention on both sides, as in `Transformer`.
     dtype: of both sides, as in `Transformer`.
@@ -104,6 +105,7 @@ class EncoderDecoder(nnx.Module):
     dropout_rate: Share = 0.0,
     tied: bool = True,
     remat: bool = False,
+    remat_policy: RematPolicy | None = None,
     unroll: Count = 1,
     query_key: QueryKey = 'free',
     dtype: Dtype = 'float32',
@@ -127,6 +129,7 @@ class EncoderDecoder(nnx.Module):
       'gated': gated,
       'dropout_rate': dropout_rate,
       'remat': remat,
+      'remat_policy': remat_policy,
       'unroll': unroll,
       'query_key': query_key,
       'dtype': dtype,

@@ -19,7 +19,7 @@ from jaxtyping import Array, Float, Inexact, Int
 from posjax.keys import Count, Keys, Layers, Share, keys_of
 from posjax.layers.cache import Cache
 from posjax.models import axes
-from posjax.models.blocks import Layer, Memory, Stack, Weights
+from posjax.models.blocks import Layer, Memory, RematPolicy, Stack, Weights
 from posjax.models.embedding import Embedded, Embedding, make_dims
 from posjax.models.layer_sets import Dtype, Norm, dropout, layer_set_of, split_key
 from posjax.models.orthogonal import QueryKey, head_dim
@@ -50,6 +50,7 @@ class Transformer(Readable):
     dropout_rate: of attention weights and of what each part adds.
     tied: whether the output layer is the embedding, transposed.
     remat: recompute activations in the backward pass.
+    remat_policy: which of them are kept nevertheless, a name in `jax.checkpoint_policies`.
     unroll: how many periods of the pattern one step of the scan over layers runs.
     query_key: 'free', or one orthogonal matrix for queries and keys, so that W_Q^T W_K = I: in each
       of the 'heads', which are then as wide as the model, or 'joint', over all heads.
@@ -83,6 +84,7 @@ class Transformer(Readable):
     dropout_rate: Share = 0.0,
     tied: bool = True,
     remat: bool = False,
+    remat_policy: RematPolicy | None = None,
     unroll: Count = 1,
     query_key: QueryKey = 'free',
     dtype: Dtype = 'float32',
@@ -112,6 +114,7 @@ class Transformer(Readable):
       gated=gated,
       dropout_rate=dropout_rate,
       remat=remat,
+      remat_policy=remat_policy,
       unroll=unroll,
       query_key=query_key,
       rngs=rngs,

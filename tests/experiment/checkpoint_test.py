@@ -19,11 +19,19 @@ from absl import logging
 from posjax.experiment import checkpoint, report, run, trained, unreadable
 from posjax.experiment.checkpoint import Choice
 from posjax.experiment.evaluation import evaluate
+from posjax.experiment.sharding import make_mesh
+from posjax.experiment.shards import Rows
 from posjax.experiment.training import State
 from posjax.experiment.workdir import Unwritten
 from tests.experiment.support import faults
 from tests.experiment.support.runs import killed_run_resumes, losses, small
 from train import setup, train
+
+
+def numbers():
+  """Batches of one row, 0, 1, .., whose place a checkpoint holds."""
+  count = grain.MapDataset.range(100).map(lambda i: {'number': np.array([i])})
+  return Rows(lambda index, shards: count.to_iter_dataset(), make_mesh())
 
 
 def state_at(step):
@@ -35,7 +43,7 @@ def state_at(step):
 
 def save_all(folder, choice, metrics):
   """Saves a checkpoint after each step, with its metrics; returns the steps that are left."""
-  data = iter(grain.MapDataset.range(100).to_iter_dataset())
+  data = numbers()
   with checkpoint.manager(folder, choice) as checkpoints:
     for step, values in metrics.items():
       checkpoint.save(checkpoints, step, state_at(step), data, values)
@@ -124,7 +132,7 @@ def test_the_mean_is_that_of_the_last_regular_ones_with_the_newest_statistics(tm
 def test_the_mean_is_taken_in_float32_whatever_the_parameters_are(tmp_path):
   """Bfloat16 would add 1 to 256 in vain."""
   choice = MEAN._replace(every=1, steps=3)
-  data = iter(grain.MapDataset.range(100).to_iter_dataset())
+  data = numbers()
   values = (256.0, 1.0, 1.0)
   with checkpoint.manager(tmp_path, choice) as checkpoints:
     for step, value in enumerate(values, start=1):
@@ -296,11 +304,6 @@ def test_a_killed_run_with_sgd_and_a_mean_ends_like_a_whole_one(tmp_path):
 # Checkpoints that cannot be read.
 
 
-def numbers():
-  """A Grain iterator whose place a checkpoint holds."""
-  return iter(grain.MapDataset.range(100).to_iter_dataset())
-
-
 def saved_twice(folder, choice=None):
   """Checkpoints after steps 1 and 2, each with as many batches drawn."""
   choice, data = choice or Choice(keep=2, every=1, steps=9), numbers()
@@ -318,7 +321,7 @@ def resumed(folder, choice):
   with checkpoint.manager(folder, choice) as checkpoints:
     step, state = checkpoint.restore(checkpoints, state_at(0), data, said.append)
   same(state, state_at(step))
-  assert next(data) == step
+  assert next(data)['number'] == step
   return step, said
 
 
@@ -446,7 +449,7 @@ def test_a_full_disk_prints_nothing_beside_the_error(tmp_path, monkeypatch):
   printed = []
   monkeypatch.setattr(sys, 'unraisablehook', lambda given: printed.append(given.exc_value))
   state = list(jax.random.normal(jax.random.key(0), (40, 10_000)))
-  data = iter(grain.MapDataset.range(9).to_iter_dataset())
+  data = numbers()
   soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
   try:
     with (  # noqa: PT012, since closing raises as well

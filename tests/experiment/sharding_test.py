@@ -4,12 +4,13 @@ import re
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import pytest
 from flax import nnx
 
 import posjax
 from posjax.attention.choice import sharded_axes
-from posjax.experiment.sharding import make_mesh, of_state, seen
+from posjax.experiment.sharding import check_context, make_mesh, of_state, put_batch, seen
 from posjax.experiment.tasks.classification.model import Classifier
 from posjax.models import axes
 from posjax.models.encoder_decoder import EncoderDecoder
@@ -165,3 +166,22 @@ def test_what_is_traced_sees_a_mesh_of_several_devices():
 
   assert axes(data=2, tensor=2) == ['data', 'tensor']
   assert axes() == []
+
+
+@pytest.mark.usefixtures('eight_devices')
+def test_rows_and_tokens_of_a_batch_are_cut_and_stay_what_they_are():
+  batch = {'inputs': np.arange(48).reshape(4, 12), 'labels': np.arange(4), 'odd': np.ones((4, 3))}
+  put = put_batch(batch, make_mesh(data=2, fsdp=2, context=2))
+  for name, value in batch.items():
+    np.testing.assert_array_equal(put[name], value)
+  shapes = {name: array.sharding.shard_shape(array.shape) for name, array in put.items()}
+  assert shapes == {'inputs': (1, 6), 'labels': (1,), 'odd': (1, 3)}
+
+
+def test_a_mesh_that_does_not_fit_is_refused_in_a_sentence():
+  with pytest.raises(ValueError, match=r"mesh\.context must be 1 unless .*'ring'.* 2 with 'dense'"):
+    check_context(make_mesh(context=2), 'dense')
+  check_context(make_mesh(context=2), 'ring')
+  mesh = jax.make_mesh((2,), ('data',))  # with explicit axes, as JAX makes them
+  with pytest.raises(ValueError, match=r'axis_types=\(AxisType.Auto, ..\) of jax.make_mesh'):
+    seen(mesh)

@@ -113,3 +113,22 @@ def test_the_processes_of_one_run_share_its_folder_and_write_it_once(tmp_path):
   assert said[0] == said[1]
   assert said[0]['stopped']
   assert said[0]['last'] == 6
+
+
+@pytest.mark.slow
+def test_the_environment_of_slurm_joins_the_processes_of_a_run(tmp_path, monkeypatch):
+  (tmp_path / 'points.txt').write_text(POINTS)
+  flags = ('--config=tests/experiment/support/line_config.py', '--config.mesh.data=2', '--cluster')
+  flags += (f'--config.task.data={tmp_path / "points.txt"}',)
+  said = {'SLURM_JOB_ID': free_port(), 'SLURM_STEP_NODELIST': 'localhost', 'SLURM_NTASKS': 2}
+  processes = []
+  for index in range(2):
+    said |= {'SLURM_PROCID': index, 'SLURM_LOCALID': index, 'SLURM_STEP_NUM_NODES': 1}
+    for name, value in said.items():
+      monkeypatch.setenv(name, str(value))
+    processes.append(start(tmp_path / 'run', tmp_path / 'cache', *flags))
+  ended = [process.communicate(timeout=300) for process in processes]
+  assert [process.returncode for process in processes] == [0, 0], ended
+  places = sorted(path.name for path in (tmp_path / 'run/checkpoints/6/data').glob('process*'))
+  assert places == ['process_0-of-2.json', 'process_1-of-2.json']
+  assert list(losses(tmp_path / 'run')) == [1, 2, 3, 4, 5, 6]

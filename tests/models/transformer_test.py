@@ -105,14 +105,21 @@ def test_a_pattern_of_windows_limits_only_its_own_layers():
   assert reached((2, None)) == list(range(T))
 
 
-def test_remat_changes_no_gradient():
-  def gradient(remat):
-    graph, params, rest = nnx.split(transformer('rope', remat=remat), nnx.Param, ...)
+def test_remat_changes_no_gradient_and_its_policy_keeps_products():
+  def gradient(**options):
+    graph, params, rest = nnx.split(transformer('rope', **options), nnx.Param, ...)
     loss = lambda p: (nnx.merge(graph, p, rest)(TOKENS, POS) ** 2).mean()
-    return jax.jit(jax.grad(loss))(params)
+    products = str(jax.make_jaxpr(jax.grad(loss))(params)).count('dot_general')
+    return products, jax.tree.leaves(jax.jit(jax.grad(loss))(params))
 
-  for one, other in zip(*map(jax.tree.leaves, (gradient(True), gradient(False))), strict=True):
-    np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-6)
+  none, kept = gradient(remat=True), gradient(remat=True, remat_policy='dots_saveable')
+  plain = gradient()
+  assert none[0] > kept[0] == plain[0]
+  for leaves in zip(none[1], kept[1], plain[1], strict=True):
+    for one in leaves[:2]:
+      np.testing.assert_allclose(one, leaves[2], rtol=1e-4, atol=1e-6)
+  with pytest.raises(ValueError, match=r"needs model\.remat=True, but got 'dots_saveable'"):
+    transformer('rope', remat_policy='dots_saveable')
 
 
 def test_batch_norm_learns_its_statistics_in_training_from_real_tokens_only():

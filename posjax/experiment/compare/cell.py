@@ -22,6 +22,7 @@ from posjax.experiment.compare.origin import commit
 from posjax.experiment.plain import sentence
 from posjax.experiment.run import Result, Setup, run, setup
 from posjax.experiment.sharding import put_batch
+from posjax.experiment.shards import Rows
 from posjax.experiment.task import Task
 from posjax.experiment.workdir import METRICS, data_changes, vocabulary_hash
 
@@ -133,8 +134,7 @@ def _cost(prepared: Setup, result: Result) -> dict[str, Any]:
       f'{result.workdir} should hold the speeds of its run in {METRICS}, but they are '
       'lost: take the folder away to have it run again.'
     )
-  batches = prepared.task.train_batches(jax.process_index(), jax.process_count())
-  batch = put_batch(next(iter(batches)), prepared.mesh)
+  batch = put_batch(next(Rows(prepared.task.train_batches, prepared.mesh)), prepared.mesh)
   return {
     'parameters': sum(leaf.size for leaf in jax.tree.leaves(prepared.state.params)),
     'step_bytes': training.step_bytes(prepared.step, prepared.state, batch),

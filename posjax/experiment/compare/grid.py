@@ -151,6 +151,13 @@ def _identity(config: dict[str, Any]) -> dict[str, Any]:
     config.get('model', {}).pop('forget_bias', None)
   if config.get('model', {}).get('query_key') == 'free':
     del config['model']['query_key']
+  if config.get('model', {}).get('remat_policy') is None:
+    config.get('model', {}).pop('remat_policy', None)
+  if config.get('mesh', {}).get('context') == 1:
+    del config['mesh']['context']
+  for name, value in settings.DEFAULTS.items():
+    if config.get(name) == value:
+      config.pop(name, None)
   return config
 
 

@@ -57,10 +57,10 @@ def start(workdir: Path, cache: Path, *flags: str, **options) -> subprocess.Pope
   )
 
 
-def finish(process: subprocess.Popen) -> str:
-  """What it printed; it must have gone well."""
+def finish(process: subprocess.Popen, code: int = 0) -> str:
+  """What it printed; it must have ended with this code, by default well."""
   out, error = process.communicate(timeout=300)
-  assert process.returncode == 0, error
+  assert process.returncode == code, error
   return out
 
 

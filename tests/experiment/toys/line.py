@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from flax import nnx
 
+from posjax.experiment import losses
 from posjax.experiment.data.corpus import fingerprint
 from posjax.experiment.task import Evaluation, Metric, Task, Unit
 from posjax.experiment.tasks.algorithmic.synthetic import batched
@@ -55,6 +56,7 @@ def task(scheme, model, *, seed, batch_size, data):
     model=lambda rngs: Line(),
     train_batches=lambda index, count: batched(row, batch_size // count, seed, index, count),
     loss=loss,
+    weight=losses.count_rows,
     unit=Unit('squared distance'),
     evaluations=(
       Evaluation(

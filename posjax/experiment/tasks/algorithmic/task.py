@@ -127,6 +127,7 @@ def task(
     model=lambda rngs: Transformer(len(asked.vocabulary), scheme, rngs=rngs, **model),
     train_batches=lambda index, count: asked.train(batch_size // count, index, count),
     loss=losses.mean_next_token,
+    weight=losses.count_tokens,
     unit=UNIT,
     evaluations=(evaluations[0]._replace(during=True), *evaluations[1:]),
     ask=Ask(

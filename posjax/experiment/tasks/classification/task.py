@@ -90,6 +90,7 @@ def task(
     ),
     train_batches=supervised.train_batches(bucketed.examples(train), seed, sizes),
     loss=functools.partial(supervised.mean_label_loss, logits_of),
+    weight=lambda batch: batch['weights'].sum(),
     unit=Unit('nats per text'),
     evaluations=supervised.label_evaluations(
       logits_of, 'text', bucketed.examples, train, held_out, sizes

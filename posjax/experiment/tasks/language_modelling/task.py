@@ -146,6 +146,7 @@ def task(
     model=lambda rngs: make(model, rngs),
     train_batches=rows.train_batches,
     loss=losses.mean_next_token,
+    weight=losses.count_tokens,
     unit=unit,
     evaluations=(evaluations[0]._replace(during=True), *evaluations[1:]),
     ask=Ask(functools.partial(answer, spelling, sample_length), (Example(prompt),)),

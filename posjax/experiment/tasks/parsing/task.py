@@ -17,7 +17,7 @@ import numpy as np
 from flax import nnx
 from jaxtyping import Array
 
-from posjax.experiment import metrics
+from posjax.experiment import losses, metrics
 from posjax.experiment.data.buckets import check_widths
 from posjax.experiment.data.sentences import examples
 from posjax.experiment.data.spelling import Spelling
@@ -128,6 +128,7 @@ def task(
     model=make,
     train_batches=supervised.train_batches(examples(train, make_batch), seed, sizes),
     loss=structure.mean_loss,
+    weight=losses.count_rows,
     unit=Unit(unit),
     evaluations=_evaluations(judge, make, read, train, judged, silent),
     ask=_ask(read, spelled, widths, tags),

@@ -135,6 +135,7 @@ def task(
     ),
     train_batches=supervised.train_batches(examples_of(train), seed, sizes),
     loss=functools.partial(supervised.mean_label_loss, logits_of),
+    weight=lambda batch: batch['weights'].sum(),
     unit=Unit('nats per pair'),
     evaluations=supervised.label_evaluations(
       logits_of, 'pair', examples_of, train, held_out, sizes

@@ -16,7 +16,7 @@ import numpy as np
 from flax import nnx
 from rich.text import Text
 
-from posjax.experiment import attention_maps, metrics
+from posjax.experiment import attention_maps, losses, metrics
 from posjax.experiment.data import vectors as word_vectors
 from posjax.experiment.data.buckets import check_widths
 from posjax.experiment.data.sentences import examples
@@ -106,6 +106,7 @@ def task(
     model=lambda rngs: Tagger(_sizes(spelled), spelled.tags, scheme, **tables, rngs=rngs, **model),
     train_batches=supervised.train_batches(examples(train, make_batch), seed, sizes),
     loss=TAGS.mean_loss,
+    weight=losses.count_rows,
     unit=Unit('nats per sentence'),
     evaluations=_evaluations(read, spelled.tags, train, held_out, sizes),
     ask=Ask(

@@ -143,6 +143,7 @@ def task(
       seed=seed, shard_index=index, shard_count=count, **sizes
     ),
     loss=functools.partial(mean_loss, label_smoothing),
+    weight=lambda batch: (batch['segments'] != 0).sum(),
     unit=Unit(f'nats per {spelled.target.unit}'),
     evaluations=_evaluations(read, spelled.target, train, judged, search, sizes),
     ask=Ask(

@@ -11,6 +11,7 @@ from flax import nnx
 
 import posjax
 from posjax.experiment import checkpoint, sharding
+from posjax.experiment.shards import Rows
 from posjax.experiment.task import get_task
 from posjax.models.transformer import Transformer
 from tests.experiment.support import judged as judge
@@ -165,7 +166,7 @@ def test_eight_devices_learn_and_remember_what_one_does(mesh, on_one_device, tex
 def test_a_checkpoint_holds_what_is_remembered_and_the_place_in_the_streams(text, tmp_path):
   prepared = setup(small(text, **{'model.num_layers': 1}), tmp_path / 'run')
   fresh = lambda: jax.tree.map(jnp.copy, prepared.state)
-  data = lambda: iter(prepared.task.train_batches(0, 1))
+  data = lambda: Rows(prepared.task.train_batches, prepared.mesh)
   begin, unused = fresh(), fresh()
   whole, after = steps(prepared._replace(data=data()), 6)
   interrupted = prepared._replace(data=data())
