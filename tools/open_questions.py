@@ -256,11 +256,13 @@ def prior(loaded: Loaded, text: str) -> Iterator[dict[str, Any]]:
   )
   layers = [each for each in loaded.layers if each.name.startswith('encoder')]
   for number, layer in enumerate(layers):
-    params = {name: np.logaddexp(0, np.asarray(x, np.float64)) for name, x in layer.params.items()}
+    members = [layer.params] if isinstance(layer.params, dict) else layer.params
+    own = {name: np.asarray(x, np.float64) for each in members for name, x in each.items()}
+    params = {name: np.logaddexp(0, own[name]) for name in ('raw_w', 'raw_b')}
     yield {
       'layer': layer.name,
       'w': params['raw_w'].tolist(),
-      'b': (-params['raw_b']).tolist() if 'raw_b' in params else None,
+      'b': (-params['raw_b']).tolist(),
       'tokens': language.names(tokens[0].tolist()),
       'given': given[number].round(4).tolist(),
       'without': without[number].round(4).tolist(),
