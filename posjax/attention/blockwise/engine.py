@@ -107,13 +107,14 @@ def _in_tiles(scheme: Scheme, rules: Rules, x: Operands) -> Inexact[Array, 'B T 
   return _attend(plan, *split(operands.read(plan, x)), counts_up(plan, x))
 
 
-def planned(scheme: Scheme, rules: Rules, x: Operands) -> Plan:
+def planned(scheme: Scheme, rules: Rules, x: Operands, counting: bool | None = None) -> Plan:
   """The facts of a call that are known when it is traced.
 
   Args:
     scheme: as of `in_tiles`.
     rules: the plain arguments of `attend`.
     x: its arrays, after place 2 and `values.value`.
+    counting: whether the caller knows that all ids count up by one; None where it does not know.
   """
   q, k = x.q, x.k
   (batch, queries, heads), keys = q.raw.shape[:3], k.raw.shape[1]
@@ -126,7 +127,7 @@ def planned(scheme: Scheme, rules: Rules, x: Operands) -> Plan:
     scheme = _without_relative(scheme)
   tabulated = False
   if distances.is_useful(scheme, q.pos, k.pos):
-    tabulated = distances.known(distances.counts_up, q.pos, k.pos)
+    tabulated = counting or distances.known(distances.counts_up, q.pos, k.pos)
   if tabulated is False:
     scheme = _without_relative(scheme)
   trained = bool(jax.tree.leaves(split(x.params)[0]))
@@ -225,7 +226,7 @@ _attend.defvjp(_attend_forward, _attend_backward)
 def output_and_sums(
   plan: Plan, x: Operands, counts_up: Bool[Array, ''] | None
 ) -> tuple[Inexact[Array, 'B T H E'], Sums]:
-  """The output before `values.output`, in float32 or wider, and each row's sums, [B, H, T].
+  """The output before `values.output`, in float32 or wider, and each row's sums, [B, T, H].
 
   Args:
     plan: of `planned`.
@@ -235,8 +236,8 @@ def output_and_sums(
   run = lambda tabulated: _forward(plan, build(plan, x, tabulated))
   rows, sums = _either(plan, counts_up, run)
   length = x.q.order.shape[1]
-  by_row = lambda one: jnp.moveaxis(one, 0, 2).reshape(*one.shape[1:3], -1)[..., :length]
-  return join_rows(rows, length, plan.heads), Sums(*map(by_row, sums))
+  by_token = lambda one: one.transpose(1, 0, 3, 2).reshape(one.shape[1], -1, plan.heads)[:, :length]
+  return join_rows(rows, length, plan.heads), Sums(*map(by_token, sums))
 
 
 def cotangents(plan: Plan, x: Operands, counts_up, out: Array, sums: Sums, d_out: Array) -> Any:
@@ -269,10 +270,10 @@ def _either(plan: Plan, counts_up: Bool[Array, ''] | None, run: Callable[[bool],
 
 
 def _rows(plan: Plan, x: Operands, out, sums: Sums, d_out) -> Rows:
-  cut = lambda by_row: cut_tokens(by_row.swapaxes(1, 2), plan.queries).swapaxes(-1, -2)
+  cut = lambda by_token: cut_tokens(by_token, plan.queries).swapaxes(-1, -2)
   # All tokens side by side: XLA's CPU backend sums rows of a batch of one more slowly.
   by_token = jnp.real((d_out * out).reshape(-1, *out.shape[2:])).sum(-1)
-  delta = cut_tokens(by_token.reshape(out.shape[:3]), plan.queries).swapaxes(-1, -2)
+  delta = cut(by_token.reshape(out.shape[:3]))
   d_out, divisor = cut_heads(d_out, plan.queries, x.v.shape[2]), Sums(*map(cut, sums)).divisor()
   return Rows(d_out / divisor.reshape(*d_out.shape[:3], 1, -1), cut(sums.top), delta / divisor)
 
@@ -342,7 +343,7 @@ def _backward(plan: Plan, x: Tiles, rows: Rows) -> Tiles:
     dropout_rows=None,
     bias=d_bias,
   )
-  return jax.tree.map(_like, split(x)[0], d_tiles)
+  return jax.tree.map(like, split(x)[0], d_tiles)
 
 
 def _grouped_back(plan: Plan, parts: groups.Groups, x: Tiles, rows: Rows):
@@ -421,7 +422,7 @@ def _turned(leaf: Array | None) -> Array | None:
   return None if leaf is None else leaf.swapaxes(-1, -2)
 
 
-def _like(leaf: Array, cotangent: Array) -> Array:
+def like(leaf: Array, cotangent: Array) -> Array:
   """The cotangent in the dtype of its leaf."""
   real = cotangent if jnp.iscomplexobj(leaf) else jnp.real(cotangent)
   return real.astype(leaf.dtype)
