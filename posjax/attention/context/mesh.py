@@ -30,9 +30,14 @@ def devices() -> int:
   """How many devices share the tokens of a row.
 
   Raises:
-    ValueError: if there is no mesh with an axis `context`.
+    ValueError: if there is no mesh with an axis `context`, or only inside `jax.shard_map`.
   """
   mesh = jax.sharding.get_abstract_mesh()
+  if AXIS in mesh.manual_axes:
+    raise ValueError(
+      f"Attention over devices cuts arrays along the axis '{AXIS}' itself, so it must be called "
+      'outside of jax.shard_map, but got arrays that are cut already.'
+    )
   if AXIS not in mesh.axis_names:
     got = f'the axes {", ".join(mesh.axis_names)}' if mesh.axis_names else 'no mesh'
     raise ValueError(
