@@ -15,7 +15,7 @@ import jax
 
 from posjax.attention import cudnn, places
 from posjax.attention.context import mesh
-from posjax.attention.devices import Device
+from posjax.attention.devices import Device, sharded_axes
 from posjax.attention.inputs import Call
 from posjax.attention.pallas import fused
 
@@ -141,12 +141,3 @@ def transformed(call: Call) -> tuple[Any, Any, Any]:
     return new_q, new_k, places.value(scheme, params, v, k)
 
   return jax.eval_shape(heads, x.params, x.q, x.k, x.v)
-
-
-def sharded_axes() -> tuple[str, ...]:
-  """The axes of the mesh in context along which XLA itself cuts arrays; none inside shard_map."""
-  found = jax.sharding.get_abstract_mesh()
-  if found.empty:
-    return ()
-  manual = set(found.manual_axes)
-  return tuple(name for name, size in found.shape.items() if size > 1 and name not in manual)

@@ -17,10 +17,13 @@ import posjax
 from posjax import positions
 from posjax.attention import chosen
 from posjax.attention.blockwise.tiles import join, split
+from posjax.attention.pallas import fused
+from tests.attention.small import Small
 from tests.contract import schemes_test as contract
 from tests.contract.schemes_test import CHAINS, FORMS, LINES
 from tests.support.draws import DRAW
 from tests.support.loops import error
+from tests.support.programs import equations
 
 pytestmark = pytest.mark.usefixtures('eight_devices')
 TOLERANCE = 1e-6
@@ -172,6 +175,29 @@ def test_any_number_of_queries_and_keys_is_right(queries, keys, implementation):
     assert error(jax.device_get(out(implementation)), expected) <= 1e-6
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize('irregular', [False, True])
+@pytest.mark.parametrize('name', ['gpu', 'tpu'])
+@pytest.mark.parametrize('line', ['t5', 'rope', 'transformer_xl', 'alibi(learned=True)'])
+def test_fused_kernels_serve_the_chunks_of_a_ring(line, name, irregular, monkeypatch):
+  """Interpreted. Where ids do not count up, the program takes tiles."""
+  target = fused.Target(Small(name), interpret=True)
+  monkeypatch.setattr(fused, 'target_of', lambda device, mosaic=False: target)
+  order = positions.zigzag(jnp.arange(32), 2, axis=0)
+  pos = order * 3 % 7 if irregular else order
+  options = {'order': order, 'segments': jnp.where(order < 20, 1, 2)}
+  expected, arguments = attention('dense', line, pos, **options)
+  ring, _ = attention('ring', line, pos, **options)
+  names = lambda run: {
+    str(equation.primitive) for equation in equations(jax.make_jaxpr(run)(*arguments))
+  }
+  with jax.set_mesh(mesh(context=2)):
+    assert 'pallas_call' in names(ring)
+    found = jax.device_get(jax.jit(ring)(*arguments))
+  for one, other in zip(*map(jax.tree.leaves, (found, expected(*arguments))), strict=True):
+    assert error(one, other) <= 1e-5
+
+
 # What the devices say to each other.
 
 
@@ -182,7 +208,7 @@ def collectives(program):
   return collections.Counter((kind, re.sub(r'{.*?}', '', shape)) for shape, kind in found)
 
 
-def attention(implementation, line='t5', pos=None):
+def attention(implementation, line='t5', pos=None, order=None, segments=None):
   """The gradients of causal attention: 2 rows of 32 tokens, 4 heads; and its arguments."""
   scheme = posjax.get(line)
   params = posjax.init(scheme, jax.random.key(0), posjax.Dims(16, 4, 8, 2))
@@ -190,7 +216,9 @@ def attention(implementation, line='t5', pos=None):
   pos = jnp.arange(32) if pos is None else pos
 
   def number(q, k, v, params):
-    ids = {'q_pos': pos, 'k_pos': pos, 'causal': True, 'implementation': implementation}
+    ids = {'q_pos': pos, 'k_pos': pos, 'q_order': order, 'k_order': order}
+    ids |= {'q_segments': segments, 'k_segments': segments}
+    ids |= {'causal': True, 'implementation': implementation}
     return (posjax.attend(q, k, v, scheme, params, **ids) ** 2).sum()
 
   return jax.value_and_grad(number, argnums=(0, 1, 2, 3)), (normal(4), normal(2), normal(2), params)

@@ -25,8 +25,9 @@ from jax import lax
 from jaxtyping import Array, Bool, Inexact
 
 from posjax.attention import schedule
-from posjax.attention.blockwise import engine, operands
-from posjax.attention.blockwise.tiles import Plan, add_wide, join, split
+from posjax.attention.blockwise import engine
+from posjax.attention.blockwise.tiles import add_wide, join, split
+from posjax.attention.context import chunks as of_chunks
 from posjax.attention.inputs import Operands, Rules, Tokens
 from posjax.attention.softmax import Sums, started
 from posjax.math.heads import at_least_float32
@@ -47,12 +48,16 @@ class Ring(NamedTuple):
 
   Attributes:
     plan: of the attention of two chunks.
+    rules: the plain arguments of `attend`.
+    heads: H.
     chunks: their sizes.
     axis: of the mesh.
     devices: along the axis.
   """
 
-  plan: Plan
+  plan: of_chunks.Tiles | of_chunks.Kernels
+  rules: Rules
+  heads: int
   chunks: Chunks
   axis: str
   devices: int
@@ -93,8 +98,8 @@ def attend(
 
   def places_3_and_4(scheme, rules, x):
     chunks = chunks_of(x.q.raw.shape[1], x.k.raw.shape[1])
-    plan = engine.planned(scheme, rules, _part(chunks, x, Pair(0, 0, 0)), counting)
-    return _attend(Ring(plan, chunks, axis, devices), *split(operands.read(plan, x)))
+    plan = of_chunks.plan(scheme, rules, _part(chunks, x, Pair(0, 0, 0)), counting)
+    return _attend(Ring(plan, rules, x.q.raw.shape[2], chunks, axis, devices), *split(plan.read(x)))
 
   return engine.attend(scheme, rules, x, places_3_and_4)
 
@@ -126,7 +131,7 @@ _attend.defvjp(_attend_forward, _attend_backward)
 
 def _forward(ring: Ring, x: Operands) -> tuple[Array, Sums]:
   """The output, and the sums of each row, [B, T, H]."""
-  batch, queries, heads = x.v.shape[0], x.q.order.shape[1], ring.plan.heads
+  batch, queries, heads = x.v.shape[0], x.q.order.shape[1], ring.heads
   dtype = at_least_float32(*jax.tree.leaves(split(x)[0]))
   out = jnp.zeros((batch, queries, heads, x.v.shape[-1]), dtype)
   sums = started((batch, heads, queries), jnp.finfo(dtype).dtype, x.sinks)
@@ -136,8 +141,7 @@ def _forward(ring: Ring, x: Operands) -> tuple[Array, Sums]:
     here = _part(ring.chunks, _with_keys(x, keys), pair)
 
     def added(old):
-      found = engine.output_and_sums(ring.plan, here, engine.counts_up(ring.plan, here))
-      return _merged(old, found)
+      return _merged(old, ring.plan.output_and_sums(here))
 
     old = _rows(ring.chunks, so_far, pair)
     new = lax.cond(_is_visible(ring, here), added, lambda old: old, old)
@@ -176,9 +180,7 @@ def _backward(ring: Ring, x: Operands, out: Array, sums: Sums, d_out: Array) -> 
     )
 
     def added(old):
-      counts_up = engine.counts_up(ring.plan, here)
-      found = engine.cotangents(ring.plan, here, counts_up, of_rows, of_sums, d_rows)
-      return add_wide(old, found)
+      return add_wide(old, ring.plan.cotangents(here, of_rows, of_sums, d_rows))
 
     d_x = _with_keys(d_x, d_keys)
     old = _part(ring.chunks, d_x, pair)
@@ -203,7 +205,7 @@ def _with_keys(x: Operands, keys: tuple[Any, Any]) -> Operands:
 def _is_visible(ring: Ring, x: Operands) -> Bool[Array, '']:
   """Whether a query of the first chunk may see a key of the second."""
   blocks = [Tokens(side.order[:, None], side.segments[:, None]) for side in (x.q, x.k)]
-  return schedule.visible_tiles(ring.plan.rules, *blocks)[0].any()
+  return schedule.visible_tiles(ring.rules, *blocks)[0].any()
 
 
 def _visit_all(
