@@ -107,14 +107,13 @@ def _in_tiles(scheme: Scheme, rules: Rules, x: Operands) -> Inexact[Array, 'B T 
   return _attend(plan, *split(operands.read(plan, x)), counts_up(plan, x))
 
 
-def planned(scheme: Scheme, rules: Rules, x: Operands, counting: bool | None = None) -> Plan:
+def planned(scheme: Scheme, rules: Rules, x: Operands) -> Plan:
   """The facts of a call that are known when it is traced.
 
   Args:
     scheme: as of `in_tiles`.
     rules: the plain arguments of `attend`.
     x: its arrays, after place 2 and `values.value`.
-    counting: whether the caller knows that all ids count up by one; None where it does not know.
   """
   q, k = x.q, x.k
   (batch, queries, heads), keys = q.raw.shape[:3], k.raw.shape[1]
@@ -127,7 +126,7 @@ def planned(scheme: Scheme, rules: Rules, x: Operands, counting: bool | None = N
     scheme = _without_relative(scheme)
   tabulated = False
   if distances.is_useful(scheme, q.pos, k.pos):
-    tabulated = counting or distances.known(distances.counts_up, q.pos, k.pos)
+    tabulated = rules.counting or distances.known(distances.counts_up, q.pos, k.pos)
   if tabulated is False:
     scheme = _without_relative(scheme)
   trained = bool(jax.tree.leaves(split(x.params)[0]))

@@ -73,22 +73,21 @@ class Kernels(NamedTuple):
     return zeros._replace(params=found.params, q=q, k=k, v=found.v)
 
 
-def plan(scheme: Scheme, rules: Rules, x: Operands, counting: bool | None) -> Tiles | Kernels:
+def plan(scheme: Scheme, rules: Rules, x: Operands) -> Tiles | Kernels:
   """How to compute chunks on this device.
 
   Args:
     scheme: as of `engine.in_tiles`.
     rules: the plain arguments of `attend`.
     x: the operands of two chunks.
-    counting: whether all ids are known to count up by one; None where they are not.
   """
   target = None if here().platform == 'tpu' or sharded_axes() else fused.target_of(here())
   heads = x.q.positioned, x.k.positioned, x.v
   if target is None or fused.refusal(target, scheme, x, *heads, rules):
-    return Tiles(engine.planned(scheme, rules, x, counting))
-  in_tiles = engine.planned(places.without_place_2(scheme), rules, x, counting)
-  known = scheme.bias is None or bool(counting)
-  return Kernels(fused.Plan(scheme, rules, target, known, alike=0), Tiles(in_tiles))
+    return Tiles(engine.planned(scheme, rules, x))
+  in_tiles = engine.planned(places.without_place_2(scheme), rules, x)
+  counting = rules.counting or scheme.bias is None
+  return Kernels(fused.Plan(scheme, rules, target, counting, alike=0), Tiles(in_tiles))
 
 
 def _arrays(x: Operands) -> tuple[fused.Heads, fused.Sides]:

@@ -58,6 +58,7 @@ def all_gather(
     x: its arrays, of all devices.
     alone: computes the queries of one device, with all keys.
   """
+  rules = _with_counting(scheme, rules, x, lambda queries, keys: (queries, keys * devices()))
   return _all_gather(alone, scheme, rules, x)
 
 
@@ -69,20 +70,28 @@ def ring(scheme: Scheme, rules: Rules, x: Operands) -> Inexact[Array, 'B T H E']
     rules: the plain arguments of `attend`.
     x: its arrays, of all devices.
   """
-  return _ring(_counting(x), scheme, rules, x)
+  return _ring(scheme, _with_counting(scheme, rules, x, around.chunks_of), x)
 
 
-def _counting(x: Operands) -> bool | None:
-  """Whether the ids of all chunks of the ring are known to count up by one; None if they are not.
+def _with_counting(
+  scheme: Scheme, rules: Rules, x: Operands, chunks: Callable[..., tuple[int, ...]]
+) -> Rules:
+  """The rules, with whether the ids of all chunks are known to count up by one.
 
   Inside `jax.shard_map` nothing is known: the program would decide, and hold both ways.
+
+  Args:
+    scheme: any scheme.
+    rules: the plain arguments of `attend`.
+    x: its arrays.
+    chunks: from the queries and keys of a device, those that are computed together.
   """
   tokens, count = [side.raw.shape[1] for side in (x.q, x.k)], devices()
-  if x.q.pos.ndim > 2 or any(n % count for n in tokens):
-    return None
-  chunks = around.chunks_of(*(n // count for n in tokens))
-  test = lambda q_pos, k_pos: distances.chunks_count_up(q_pos, k_pos, *chunks[:2])
-  return distances.known(test, x.q.pos, x.k.pos) or None
+  if not distances.is_useful(scheme, x.q.pos, x.k.pos) or any(n % count for n in tokens):
+    return rules
+  sizes = chunks(*(n // count for n in tokens))
+  test = lambda q_pos, k_pos: distances.chunks_count_up(q_pos, k_pos, *sizes[:2])
+  return rules._replace(counting=distances.known(test, x.q.pos, x.k.pos) is True)
 
 
 # `jax.shard_map` leaves other axes of the mesh to XLA only where it is compiled.
@@ -101,10 +110,10 @@ def _all_gather(alone: Compute, scheme: Scheme, rules: Rules, x: Operands) -> Ar
   return _mapped(local, x._replace(k=k, v=v), specs._replace(k=whole, v=whole))[:, :queries]
 
 
-@functools.partial(jax.jit, static_argnums=(0, 1, 2))
-def _ring(counting: bool | None, scheme: Scheme, rules: Rules, x: Operands) -> Array:
+@functools.partial(jax.jit, static_argnums=(0, 1))
+def _ring(scheme: Scheme, rules: Rules, x: Operands) -> Array:
   x, queries = _even(scheme, x), x.q.raw.shape[1]
-  local = functools.partial(around.attend, AXIS, devices(), counting, scheme, rules)
+  local = functools.partial(around.attend, AXIS, devices(), scheme, rules)
   return _mapped(local, x, _specs(x))[:, :queries]
 
 

@@ -83,22 +83,21 @@ def chunks_of(queries: int, keys: int) -> Chunks:
 
 
 def attend(
-  axis: str, devices: int, counting: bool | None, scheme: Scheme, rules: Rules, x: Operands
+  axis: str, devices: int, scheme: Scheme, rules: Rules, x: Operands
 ) -> Inexact[Array, 'B T H E']:
   """Attention of one device's queries with the keys of all, inside `jax.shard_map`.
 
   Args:
     axis: of the mesh, along which tokens are cut.
     devices: along the axis.
-    counting: whether the ids of all chunks are known to count up by one; None where they are not.
     scheme: any scheme whose logits do not mix keys.
-    rules: the plain arguments of `attend`.
+    rules: the plain arguments of `attend`; `counting` is of chunks.
     x: the tokens of this device; of `mask` and `bias`, the rows of its queries with all columns.
   """
 
   def places_3_and_4(scheme, rules, x):
     chunks = chunks_of(x.q.raw.shape[1], x.k.raw.shape[1])
-    plan = of_chunks.plan(scheme, rules, _part(chunks, x, Pair(0, 0, 0)), counting)
+    plan = of_chunks.plan(scheme, rules, _part(chunks, x, Pair(0, 0, 0)))
     return _attend(Ring(plan, rules, x.q.raw.shape[2], chunks, axis, devices), *split(plan.read(x)))
 
   return engine.attend(scheme, rules, x, places_3_and_4)

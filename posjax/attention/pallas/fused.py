@@ -100,7 +100,7 @@ def attend(
   v = places.value(scheme, params, x.v, x.k)  # place 4: values.value
   if target is None or refusal(target, scheme, x, q, k, v, rules):
     return engine.attend(scheme, rules, x)
-  counting = scheme.bias is None or _counts(x.q.pos, x.k.pos) is True
+  counting = rules.counting or scheme.bias is None or _counts(x.q.pos, x.k.pos) is True
   plan = Plan(scheme, rules, target, counting, _alike(scheme, rules, x) if counting else 0)
   out = _attend(plan, Heads(params, q, k, v, x.sinks), sides(x))
   return places.output(scheme, params, out, x.q)  # place 4: values.output
