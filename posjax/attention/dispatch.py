@@ -110,8 +110,10 @@ def attend(
       'blockwise': in tiles, on any device, with memory linear in the length. 'pallas': in fused
       kernels, on TPUs and NVIDIA GPUs from Ampere to Hopper; 'mosaic': the same in the Mosaic GPU
       backend of Pallas, on Hopper, in bfloat16, with jax 0.11.2; 'cudnn': by cuDNN. These three
-      compute in tiles where they have to; `posjax.attention.chosen` says why. None takes the one
-      that `chosen` names, or 'dense' for weights.
+      compute in tiles where they have to; `posjax.attention.chosen` says why. 'all_gather' and
+      'ring': over the devices along the axis 'context' of the mesh of `jax.set_mesh`, which share
+      the tokens of each row; 'ring' has all keys on no device, and takes 'all_gather' for schemes
+      that need whole rows of keys. None takes the one that `chosen` names, or 'dense' for weights.
     return_weights: whether to return the weights of the softmax, too, for pictures and tests; only
       'dense' has them.
     model_places: whether the model calls the scheme's `ids` and `embed` before its first layer.
@@ -123,8 +125,8 @@ def attend(
 
   Raises:
     ValueError: if shapes or parameters do not fit, a number is out of its range, an argument lacks
-      what it needs, or known ids are 2^31 apart, where the scheme sees distances; in a compiled
-      program such distances are 2^31 - 1.
+      what it needs, as 'ring' needs a mesh, or known ids are 2^31 apart, where the scheme sees
+      distances; in a compiled program such distances are 2^31 - 1.
     TypeError: if an argument is of another type or dtype: q, k or v are integers, the mask is not
       boolean, ids are neither integers nor float32.
 
