@@ -320,7 +320,10 @@ def _alone(scheme: Scheme, rules: Rules, x: Operands) -> Any:
   """Attention of the queries of one device with all keys, inside `jax.shard_map`."""
   q, k = x.q.raw, x.k.raw
   call = Call(scheme, rules, x, q.shape, k.shape[1], x.v.dtype, padded=False)
-  return IMPLEMENTATIONS[on_one_device(call, here()).implementation](scheme, rules, x)
+  name = on_one_device(call, here()).implementation
+  if name == 'blockwise':
+    return engine.attend(scheme, rules, x, engine.in_loops)
+  return IMPLEMENTATIONS[name](scheme, rules, x)
 
 
 IMPLEMENTATIONS: dict[str, Compute] = {

@@ -18,8 +18,10 @@ import posjax
 import posjax.linen
 import posjax.nnx
 from posjax import positions
-from posjax.attention import chosen
+from posjax.attention import chosen, dispatch
+from posjax.attention.blockwise import engine
 from posjax.attention.blockwise.tiles import join, split
+from posjax.attention.choice import Choice
 from posjax.attention.pallas import fused
 from tests.attention.small import Small
 from tests.contract import schemes_test as contract
@@ -200,6 +202,19 @@ def test_fused_kernels_serve_the_chunks_of_a_ring(line, name, irregular, monkeyp
     found = jax.device_get(jax.jit(ring)(*arguments))
   for one, other in zip(*map(jax.tree.leaves, (found, expected(*arguments))), strict=True):
     assert error(one, other) <= 1e-5
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize('implementation', OVER_DEVICES)
+@pytest.mark.parametrize('line', [ALL, 'transformer_xl', 'cope'])
+def test_devices_that_launch_each_computation_give_the_reference(line, implementation, monkeypatch):
+  """As GPUs and TPUs do; in tiles of 2 queries and keys, so that a chunk has several."""
+  jax.clear_caches()
+  monkeypatch.setattr(engine, 'launches', lambda: True)
+  monkeypatch.setattr(engine, 'tile_size', lambda *_: (2, 2))
+  monkeypatch.setattr(dispatch, 'on_one_device', lambda *_: Choice('blockwise', 'for the test'))
+  compare(line, implementation, {'context': 2}, packed=True, named=everything(), window=9)
+  jax.clear_caches()
 
 
 # What the devices say to each other.

@@ -102,18 +102,26 @@ def in_tiles(scheme: Scheme, offset: int) -> Scheme:
   return scheme._replace(logits=tiled.logits or scheme.logits, values=values)
 
 
-def _in_tiles(scheme: Scheme, rules: Rules, x: Operands) -> Inexact[Array, 'B T H E']:
-  plan = planned(scheme, rules, x)
+def _in_tiles(
+  scheme: Scheme, rules: Rules, x: Operands, unroll: bool = True
+) -> Inexact[Array, 'B T H E']:
+  plan = planned(scheme, rules, x, unroll)
   return _attend(plan, *split(operands.read(plan, x)), counts_up(plan, x))
 
 
-def planned(scheme: Scheme, rules: Rules, x: Operands) -> Plan:
+# For `attend`, as its `inner`: a loop over tiles, where one device of several has the queries.
+in_loops = functools.partial(_in_tiles, unroll=False)
+
+
+def planned(scheme: Scheme, rules: Rules, x: Operands, unroll: bool = True) -> Plan:
   """The facts of a call that are known when it is traced.
 
   Args:
     scheme: as of `in_tiles`.
     rules: the plain arguments of `attend`.
     x: its arrays, after place 2 and `values.value`.
+    unroll: whether a device that launches each computation may get whole rows of tiles; else it
+      gets a loop over all tiles, which has no branches either, and needs less memory.
   """
   q, k = x.q, x.k
   (batch, queries, heads), keys = q.raw.shape[:3], k.raw.shape[1]
@@ -131,7 +139,11 @@ def planned(scheme: Scheme, rules: Rules, x: Operands) -> Plan:
     scheme = _without_relative(scheme)
   trained = bool(jax.tree.leaves(split(x.params)[0]))
   plan = Plan(scheme, rules, heads, *size, tabulated, trained, budget)
-  return _without_branches(plan, q, k, batch) if launches() else plan
+  if not launches():
+    return plan
+  if not unroll and 'S' not in scheme.traits.mixes:
+    return plan._replace(spans=unrolled.all_keys(queries, keys, plan.queries))
+  return _without_branches(plan, q, k, batch)
 
 
 def counts_up(plan: Plan, x: Operands) -> Bool[Array, ''] | None:

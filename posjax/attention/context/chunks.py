@@ -84,8 +84,8 @@ def plan(scheme: Scheme, rules: Rules, x: Operands) -> Tiles | Kernels:
   target = None if here().platform == 'tpu' or sharded_axes() else fused.target_of(here())
   heads = x.q.positioned, x.k.positioned, x.v
   if target is None or fused.refusal(target, scheme, x, *heads, rules):
-    return Tiles(engine.planned(scheme, rules, x))
-  in_tiles = engine.planned(places.without_place_2(scheme), rules, x)
+    return Tiles(engine.planned(scheme, rules, x, unroll=False))
+  in_tiles = engine.planned(places.without_place_2(scheme), rules, x, unroll=False)
   counting = rules.counting or scheme.bias is None
   return Kernels(fused.Plan(scheme, rules, target, counting, alike=0), Tiles(in_tiles))
 
