@@ -121,8 +121,9 @@ def zigzag(tree: Any, devices: int, axis: int = 1) -> Any:
   Permute all that belongs to tokens once, before the model: tokens, ids, order, segments, targets
   and masks of tokens. Attention follows the order of tokens, and not their places in the array.
 
-  What mixes neighbouring tokens of the array is not right in this layout: the `prepare` of some
-  schemes, as `forgetting`, and shifting tokens by one for their targets, which is to come before.
+  What goes by the places of tokens in the array is not right in this layout: the `prepare` of some
+  schemes, as `forgetting`; `cope`, which sums over keys; and shifting tokens by one to make them
+  targets, which is to come before.
 
   Args:
     tree: arrays [B, T, ...], or with T elsewhere.

@@ -342,7 +342,9 @@ def test_layers_compute_over_devices_and_decode_one_token_at_a_time(module):
         assert error(jax.device_get(one), other) <= 1e-5
 
 
-@pytest.mark.parametrize('implementation', [None, 'dense', 'blockwise', *OVER_DEVICES])
+@pytest.mark.parametrize(
+  'implementation', [None, 'all_gather', slow('dense'), slow('blockwise'), slow('ring')]
+)
 @pytest.mark.parametrize('line', ['t5', slow('shaw'), slow('transformer_xl'), slow('cope')])
 def test_explicit_axes_give_a_result_that_is_cut_as_the_queries(line, implementation):
   """The default of `jax.make_mesh`; gradients are cut as what they are of."""
