@@ -2,7 +2,8 @@
 
 With `all_gather`, each device gets all keys and values, and computes its queries with them as a
 device alone would: right for every scheme, and at 65,536 tokens a small part of the attention's
-time. Gradients of keys and values are a reduce-scatter. With `ring` no device holds all keys.
+time. Cotangents of keys and values are added up and cut again: a reduce-scatter where XLA makes one
+of it, as it does for GPUs. With `ring` no device holds all keys.
 
 All other axes of the mesh stay as they are: XLA cuts the batch and the heads along them.
 """
