@@ -367,6 +367,6 @@ def test_explicit_axes_give_the_reference(implementation):
     cut = [jax.device_put(x, PartitionSpec('data', 'context', 'tensor')) for x in heads]
     found = jax.device_get(jax.jit(run)(*cut, params))
     weights = posjax.weights(*cut[:2], 't5', params, q_pos=jnp.arange(32), k_pos=jnp.arange(32))
-  assert weights.sharding.spec == PartitionSpec('data', 'tensor', 'context')
+  assert tuple(weights.sharding.spec)[:3] == ('data', 'tensor', 'context')
   for one, other in zip(*map(jax.tree.leaves, (found, expected)), strict=True):
     assert error(one, other) <= 1e-5
