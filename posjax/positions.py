@@ -3,7 +3,8 @@
 Schemes never derive positions from a shape; these functions make them, once, at the border.
 """
 
-from typing import Annotated
+from collections.abc import Callable
+from typing import Annotated, Any
 
 import jax
 import jax.numpy as jnp
@@ -111,6 +112,83 @@ def grid(height: int, width: int) -> Int[Array, 'T 2']:
   width = read(width, Size, 'The width of a grid')
   rows, columns = jnp.meshgrid(jnp.arange(height), jnp.arange(width), indexing='ij')
   return jnp.stack([rows.ravel(), columns.ravel()], axis=-1).astype(jnp.int32)
+
+
+def zigzag(tree: Any, devices: int, axis: int = 1) -> Any:
+  """Tokens in the zig-zag layout, in which causal attention keeps all devices equally busy.
+
+  A row is cut into 2 n chunks, and device i gets chunks i and 2 n - 1 - i: an early and a late one.
+  Permute all that belongs to tokens once, before the model: tokens, ids, order, segments, targets
+  and masks of tokens. Attention follows the order of tokens, and not their places in the array.
+
+  What goes by the places of tokens in the array is not right in this layout: the `prepare` of some
+  schemes, as `forgetting`; `cope`, which sums over keys; and shifting tokens by one to make them
+  targets, which is to come before.
+
+  Args:
+    tree: arrays [B, T, ...], or with T elsewhere.
+    devices: n, along the axis `context` of the mesh; 2 n divides T.
+    axis: that of the tokens.
+
+  Returns:
+    The tree with its tokens in another order, cut by chunk: device i has T / n tokens.
+
+  Raises:
+    TypeError: if the devices or the axis are no integers, or a leaf is no array.
+    ValueError: if the devices are not positive, or 2 n does not divide the tokens of a leaf.
+
+  Reference: Brandon et al. 2023, https://arxiv.org/abs/2311.09431, section 3.3, where chunks are
+  single tokens; with two chunks, Grattafiori et al. 2024, https://arxiv.org/abs/2407.21783, 3.3.2.
+
+  Example:
+    >>> zigzag(jnp.arange(8), devices=2, axis=0)
+    Array([0, 1, 6, 7, 2, 3, 4, 5], dtype=int32)
+  """
+  return _permuted(tree, devices, axis, _zigzag_chunks)
+
+
+def from_zigzag(tree: Any, devices: int, axis: int = 1) -> Any:
+  """The inverse of `zigzag`: tokens in their own order again.
+
+  Args:
+    tree: arrays [B, T, ...], or with T elsewhere.
+    devices: n, as of `zigzag`.
+    axis: that of the tokens.
+
+  Raises:
+    TypeError: as `zigzag`.
+    ValueError: as `zigzag`.
+
+  Example:
+    >>> from_zigzag(zigzag(jnp.arange(8), 2, axis=0), 2, axis=0)
+    Array([0, 1, 2, 3, 4, 5, 6, 7], dtype=int32)
+  """
+  return _permuted(tree, devices, axis, lambda count: np.argsort(_zigzag_chunks(count)))
+
+
+def _zigzag_chunks(devices: int) -> np.ndarray:
+  """The chunks of all devices, one device after the other."""
+  first = np.arange(devices)
+  return np.stack([first, 2 * devices - 1 - first], axis=1).reshape(-1)
+
+
+def _permuted(tree: Any, devices: int, axis: int, order: Callable[[int], np.ndarray]) -> Any:
+  devices, axis = read(devices, Size, 'devices'), read(axis, int, 'axis')
+
+  def permuted(leaf):
+    _check_array(leaf, 'Each leaf')
+    if not -leaf.ndim <= axis < leaf.ndim:
+      raise ValueError(f'Each leaf must have an axis {axis} of tokens, but got shape {leaf.shape}.')
+    if leaf.shape[axis] % (2 * devices):
+      raise ValueError(
+        f'The tokens of a row must be a multiple of {2 * devices}, two chunks for each of '
+        f'{devices} devices, but got {leaf.shape[axis]}.'
+      )
+    place = axis % leaf.ndim
+    chunks = leaf.reshape(*leaf.shape[:place], 2 * devices, -1, *leaf.shape[place + 1 :])
+    return jnp.take(chunks, order(devices), axis=place).reshape(leaf.shape)
+
+  return jax.tree.map(permuted, tree)
 
 
 def _offsets(offset: int | Int[Array, '*B'], length: int) -> int | Int[Array, '*B']:

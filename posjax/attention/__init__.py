@@ -1,6 +1,6 @@
 """Attention in which a scheme says where position enters: `attend`, and the ways to compute it.
 
-`attend` reads its arguments (`inputs`), and hands them to one of four implementations, which call
+`attend` reads its arguments (`inputs`), and hands them to one of the implementations, which call
 the places of the scheme (`places`) and give the same numbers.
 
   dispatch     `attend`, `weights`, and `chosen`, the implementation that computes a call
@@ -18,6 +18,8 @@ the places of the scheme (`places`) and give the same numbers.
   blockwise/   attention in tiles, for every scheme, in plain JAX
   pallas/      fused kernels, for TPUs and GPUs
   cudnn        cuDNN's fused attention, for NVIDIA GPUs
+  context/     attention over several devices, which share the tokens of a row
+  explicit     meshes with explicit axis types
 
 A module here imports its neighbours, the record (`posjax.scheme`, `posjax.expression`) and
 `posjax.math`. It knows no scheme by name, and nothing of layers, Flax or experiments.

@@ -14,11 +14,13 @@ from typing import Any, NamedTuple
 import jax
 
 from posjax.attention import cudnn, places
-from posjax.attention.devices import Device
+from posjax.attention.context import mesh
+from posjax.attention.devices import Device, sharded_axes
 from posjax.attention.inputs import Call
 from posjax.attention.pallas import fused
 
 DEFAULT = 'POSJAX_IMPLEMENTATION'  # an environment variable: the default of calls that name none
+OVER_DEVICES = ('all_gather', 'ring')
 _FEW_QUERIES = 16  # as in decoding
 # Pairs for each head up to which all logits at once were measured to be faster than tiles, or are
 # taken to be so on a TPU, where nothing has been measured.
@@ -42,13 +44,35 @@ def choose(call: Call, device: Device, names: tuple[str, ...], asked: str | None
     asked: the one that the caller names, one of them; None leaves the choice to this function.
 
   Raises:
-    ValueError: if `POSJAX_IMPLEMENTATION` names none of them.
+    ValueError: if `POSJAX_IMPLEMENTATION` names none of them, or one over devices is asked for, and
+      there is no mesh for it.
   """
   default, reason = os.environ.get(DEFAULT), 'it is asked for'
   if asked is None and default:
     if default not in names:
       raise ValueError(f'{DEFAULT} must be one of {sorted(names)}, but got {default!r}.')
     asked, reason = default, f'{DEFAULT} is {default}'
+  if asked in OVER_DEVICES:
+    if mesh.devices() > 1:
+      mixes = asked == 'ring' and 'S' in call.scheme.traits.mixes
+      return (
+        Choice('all_gather', 'the scheme needs whole rows of keys')
+        if mixes
+        else Choice(asked, reason)
+      )
+    asked = None  # one device has all tokens
+  return on_one_device(call, device, asked, reason)
+
+
+def on_one_device(call: Call, device: Device, asked: str | None = None, reason: str = '') -> Choice:
+  """The implementation that computes a call where all tokens are on one device.
+
+  Args:
+    call: of `inputs.read_call`.
+    device: where it runs.
+    asked: the one that the caller names; None leaves the choice to this function.
+    reason: why it is named.
+  """
   if asked in ('dense', 'blockwise'):
     return Choice(asked, reason)
   if asked is None and (small := _by_size(call, device)):
@@ -117,12 +141,3 @@ def transformed(call: Call) -> tuple[Any, Any, Any]:
     return new_q, new_k, places.value(scheme, params, v, k)
 
   return jax.eval_shape(heads, x.params, x.q, x.k, x.v)
-
-
-def sharded_axes() -> tuple[str, ...]:
-  """The axes of the mesh in context along which XLA itself cuts arrays; none inside shard_map."""
-  mesh = jax.sharding.get_abstract_mesh()
-  if mesh.empty:
-    return ()
-  manual = set(mesh.manual_axes)
-  return tuple(name for name, size in mesh.shape.items() if size > 1 and name not in manual)

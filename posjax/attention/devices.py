@@ -39,3 +39,12 @@ def here() -> Device:
   if not (is_nvidia and major.isdigit() and minor.isdigit()):
     return Device('gpu')
   return Device('gpu', (int(major), int(minor)))
+
+
+def sharded_axes() -> tuple[str, ...]:
+  """The axes of the mesh in context along which XLA itself cuts arrays; none inside shard_map."""
+  mesh = jax.sharding.get_abstract_mesh()
+  if mesh.empty:
+    return ()
+  manual = set(mesh.manual_axes)
+  return tuple(name for name, size in mesh.shape.items() if size > 1 and name not in manual)

@@ -16,8 +16,10 @@ from jaxtyping import Array, Bool, Float, Inexact, Int, Num
 from posjax.arguments import check_known
 from posjax.attention import cudnn, dense, distances, inputs, padding, places
 from posjax.attention.blockwise import engine
-from posjax.attention.choice import Choice, choose, note
+from posjax.attention.choice import OVER_DEVICES, Choice, choose, note, on_one_device
+from posjax.attention.context import mesh
 from posjax.attention.devices import KNOWN, here
+from posjax.attention.explicit import with_automatic_axes
 from posjax.attention.inputs import Call, Operands, Rules
 from posjax.attention.pallas import fused
 from posjax.scheme import At, Ids, Params, PRNGKey, Scheme
@@ -108,8 +110,10 @@ def attend(
       'blockwise': in tiles, on any device, with memory linear in the length. 'pallas': in fused
       kernels, on TPUs and NVIDIA GPUs from Ampere to Hopper; 'mosaic': the same in the Mosaic GPU
       backend of Pallas, on Hopper, in bfloat16, with jax 0.11.2; 'cudnn': by cuDNN. These three
-      compute in tiles where they have to; `posjax.attention.chosen` says why. None takes the one
-      that `chosen` names, or 'dense' for weights.
+      compute in tiles where they have to; `posjax.attention.chosen` says why. 'all_gather' and
+      'ring': over the devices along the axis 'context' of the mesh of `jax.set_mesh`, which share
+      the tokens of each row; 'ring' has all keys on no device, and takes 'all_gather' for schemes
+      that need whole rows of keys. None takes the one that `chosen` names, or 'dense' for weights.
     return_weights: whether to return the weights of the softmax, too, for pictures and tests; only
       'dense' has them.
     model_places: whether the model calls the scheme's `ids` and `embed` before its first layer.
@@ -121,8 +125,8 @@ def attend(
 
   Raises:
     ValueError: if shapes or parameters do not fit, a number is out of its range, an argument lacks
-      what it needs, or known ids are 2^31 apart, where the scheme sees distances; in a compiled
-      program such distances are 2^31 - 1.
+      what it needs, as 'ring' needs a mesh, or known ids are 2^31 apart, where the scheme sees
+      distances; in a compiled program such distances are 2^31 - 1.
     TypeError: if an argument is of another type or dtype: q, k or v are integers, the mask is not
       boolean, ids are neither integers nor float32.
 
@@ -134,24 +138,17 @@ def attend(
   """
   scheme = inputs.read_scheme(scheme)
   inputs.check_places(scheme, model_places)
-  call = inputs.read_call(
-    scheme,
-    params,
-    (q, k, v),
-    inputs.Given(q_pos, q_at, q_order, q_segments),
-    inputs.Given(k_pos, k_at, k_order, k_segments),
-    mask=mask,
-    bias=bias,
-    sinks=sinks,
-    dropout_key=dropout_key,
-    scale=scale,
-    causal=causal,
-    window=window,
-    logit_cap=logit_cap,
-    dropout_rate=dropout_rate,
-    broadcast_dropout=broadcast_dropout,
-  )
-  return computed(call, implementation, return_weights)
+  plain: dict[str, Any] = {'causal': causal, 'window': window, 'logit_cap': logit_cap}
+  plain |= {'dropout_rate': dropout_rate, 'broadcast_dropout': broadcast_dropout, 'scale': scale}
+  heads, more = (q, k, v), {'mask': mask, 'bias': bias, 'sinks': sinks, 'dropout_key': dropout_key}
+  queries = inputs.Given(q_pos, q_at, q_order, q_segments)
+  keys = inputs.Given(k_pos, k_at, k_order, k_segments)
+
+  def run(params, heads, queries, keys, more):
+    call = inputs.read_call(scheme, params, heads, queries, keys, **more, **plain)
+    return computed(call, implementation, return_weights)
+
+  return with_automatic_axes(run, q, return_weights, params, heads, queries, keys, more)
 
 
 def computed(call: Call, implementation: str | None, return_weights: bool = False) -> Any:
@@ -229,8 +226,8 @@ def _implementation(name: str | None, call: Call, weights: bool) -> Compute:
         f"return_weights=True needs implementation='dense', or None, but got {name!r}."
       )
     name = 'dense'
-  if name is None:
-    name = choose(call, here(), tuple(IMPLEMENTATIONS)).implementation
+  if name is None or name in OVER_DEVICES:
+    name = choose(call, here(), tuple(IMPLEMENTATIONS), name).implementation
   if name != 'dense' and isinstance(call.rules.scale, jax.core.Tracer):
     raise ValueError(f"A traced scale needs implementation='dense', but got {name!r}.")
   note(call, here(), tuple(IMPLEMENTATIONS), name)
@@ -319,10 +316,22 @@ def chosen(
   return found[0]
 
 
+def _alone(scheme: Scheme, rules: Rules, x: Operands) -> Any:
+  """Attention of the queries of one device with all keys, inside `jax.shard_map`."""
+  q, k = x.q.raw, x.k.raw
+  call = Call(scheme, rules, x, q.shape, k.shape[1], x.v.dtype, padded=False)
+  name = on_one_device(call, here()).implementation
+  if name == 'blockwise':
+    return engine.attend(scheme, rules, x, engine.in_loops)
+  return IMPLEMENTATIONS[name](scheme, rules, x)
+
+
 IMPLEMENTATIONS: dict[str, Compute] = {
   'dense': dense.attend,
   'blockwise': engine.attend,
   'cudnn': cudnn.attend,
   'pallas': fused.attend,
   'mosaic': functools.partial(fused.attend, mosaic=True),
+  'all_gather': functools.partial(mesh.all_gather, alone=_alone),
+  'ring': mesh.ring,
 }

@@ -120,6 +120,33 @@ def counts_up(q_pos: Ids, k_pos: Ids) -> Bool[Array, '']:
   return contiguous(q_pos, k_pos) & (first == first[0]).all()
 
 
+def chunks_count_up(q_pos: Ids, k_pos: Ids, queries: int, keys: int) -> Bool[Array, '']:
+  """Whether `counts_up` holds for each chunk of the queries with each chunk of the keys.
+
+  Args:
+    q_pos: ids of the queries, [b, T].
+    k_pos: ids of the keys, [b, S].
+    queries: of a chunk.
+    keys: of a chunk.
+
+  Example:
+    >>> pos = jnp.array([[0, 1, 6, 7]])
+    >>> bool(chunks_count_up(pos, pos, 2, 2)), bool(chunks_count_up(pos, pos, 4, 4))
+    (True, False)
+  """
+  rows = np.broadcast_shapes(q_pos.shape[:1], k_pos.shape[:1])
+  q, k = (
+    jnp.broadcast_to(pos.reshape(pos.shape[0], -1, size), (*rows, pos.shape[1] // size, size))
+    for pos, size in ((q_pos, queries), (k_pos, keys))
+  )
+  counting = count_up(q.reshape(-1, queries)) & count_up(k.reshape(-1, keys))
+  # Rows may begin anywhere, if all chunks of a row do together.
+  firsts = jnp.concatenate([q[..., 0], k[..., 0]], 1)
+  apart = saturating_subtract(firsts, firsts[:, :1])
+  near = abs(apart) < jnp.iinfo(apart.dtype).max // 2 - 2 * (q_pos.shape[1] + k_pos.shape[1])
+  return counting & near.all() & (apart == apart[:1]).all()
+
+
 def falling(q_pos: Ids, k_pos: Ids, queries: int, keys: int) -> Num[Array, 'b N']:
   """All distances of ids that count up by one, the largest first; N = queries + keys - 1.
 

@@ -94,7 +94,11 @@ class Window(NamedTuple):
 
 
 class Rules(NamedTuple):
-  """The plain arguments of `attend`, known when the attention is traced; the scale may not be."""
+  """The plain arguments of `attend`, known when the attention is traced; the scale may not be.
+
+  `counting` is none of them: whether the ids of all rows are known to count up by one, with the
+  same distances in each, where the arrays of ids do not tell, as inside `jax.shard_map`.
+  """
 
   scale: float
   causal: bool
@@ -102,6 +106,7 @@ class Rules(NamedTuple):
   logit_cap: float | None
   dropout_rate: float
   broadcast_dropout: bool = False
+  counting: bool = False
 
 
 class Call(NamedTuple):

@@ -3,7 +3,7 @@
 Reference: Milakov, Gimelshein 2018, https://arxiv.org/abs/1805.02867, algorithm 3.
 """
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
@@ -22,6 +22,26 @@ class Sums(NamedTuple):
   def divisor(self) -> Float[Array, '...']:
     """The sum to divide by: 1 where there was no key. Elsewhere the largest key adds 1 to it."""
     return jnp.maximum(self.total, 1)
+
+
+def started(shape: tuple[int, ...], dtype: Any, sinks: Float[Array, ' H'] | None) -> Sums:
+  """The sums before any key, in which the sinks already have their share.
+
+  Args:
+    shape: of the sums, [..., H, T].
+    dtype: of the sums.
+    sinks: a logit for each head; -inf is no sink.
+
+  Example:
+    >>> started((1, 2), jnp.float32, jnp.array([3.0])).total.tolist()
+    [[1.0, 1.0]]
+  """
+  lowest = jnp.finfo(dtype).min
+  if sinks is None:
+    return Sums(jnp.full(shape, lowest, dtype), jnp.zeros(shape, dtype))
+  each = jnp.broadcast_to(sinks.astype(dtype)[:, None], shape)
+  top = jnp.maximum(each, lowest)
+  return Sums(top, jnp.exp(each - top))
 
 
 def softmax_step(

@@ -10,6 +10,7 @@ a kernel that crashes or hangs is one line of the page.
   process     that process as the parent sees it: answers, deadlines, crashes
   values      the first part: values and gradients of every case
   speeds      the second part: seconds and memory at growing lengths
+  collectives the speed at which several devices exchange arrays
   report      what was found, and the advice that follows
   page        a report as one page of text
 

@@ -6,7 +6,9 @@ python -m posjax.check --only='t5 128 bfloat16'
 
 Every implementation computes one scheme of each kind, at three head widths and in two dtypes, and
 is compared with dense attention in float32, in values and gradients. Then all are timed at growing
-lengths. The exit code is 0 if everything was right, and 1 if something was wrong or gave no answer.
+lengths. Where there are several devices, attention over all of them is compared, too, and the
+collectives that it needs are timed. The exit code is 0 if everything was right, and 1 if something
+was wrong or gave no answer.
 """
 
 import argparse
@@ -15,8 +17,10 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 
+from posjax.attention.choice import OVER_DEVICES
 from posjax.check import page, speeds, values
 from posjax.check.cases import cases
+from posjax.check.collectives import Collective
 from posjax.check.process import COMMAND, Budget, Ended, OutOfTime, Worker
 from posjax.check.report import Report
 
@@ -56,13 +60,29 @@ def check(only: str, seconds: float, command: Sequence[str] = COMMAND) -> Report
     results = values.compare(workers, wanted, part, alone, _say)
     for helper in helpers:
       helper.close()
-    timed = workers[: len(present)]
+    exchanged, why = ([], '') if only else _exchanged(workers[0], budget, len(facts['devices']))
+    timed = [one for one in workers[: len(present)] if one.implementation not in OVER_DEVICES]
     found = [] if only else speeds.measure(timed, budget, alone, _say)
-    return Report(facts, results, found, time.monotonic() - begun)
+    seconds = time.monotonic() - begun
+    return Report(facts, results, found, seconds, exchanged, why)
   finally:
     _say('')
     for worker in workers:
       worker.close()
+
+
+def _exchanged(worker: Worker, budget: Budget, devices: int) -> tuple[list[Collective], str]:
+  """The speeds of collectives, where there are several devices; or why there are none."""
+  if devices == 1:
+    return [], ''
+  _say('collectives')
+  try:
+    found = worker.ask(budget, values.LIMIT, 'collectives')['found']
+  except OutOfTime:
+    return [], ''
+  except Ended as error:
+    return [], str(error)
+  return [Collective(*one) for one in found], ''
 
 
 def _progress() -> Callable[[str], None]:

@@ -1,5 +1,6 @@
 """Attention of one case with its gradients, and its distance from the reference."""
 
+import contextlib
 import functools
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -10,7 +11,8 @@ import numpy as np
 
 from posjax import positions
 from posjax.attention import attend, chosen
-from posjax.check import cases
+from posjax.attention.choice import OVER_DEVICES
+from posjax.check import cases, collectives
 from posjax.check.cases import Case, Kind
 from posjax.expression import get
 from posjax.scheme import Dims, Params, Scheme, init, merge, split
@@ -50,7 +52,8 @@ def compare(case: Case, implementation: str) -> dict[str, Any]:
   given = arrays(case)
   # float32 is multiplied as float32: by default an accelerator rounds the factors.
   with jax.default_matmul_precision('highest'):
-    found = _answer(case.kind, implementation)(*_as(given, case.dtype))
+    with _mesh(implementation):
+      found = _answer(case.kind, implementation)(*_as(given, case.dtype))
     with jax.default_device(host):
       expected = _answer(case.kind, 'dense')(*_as(given, 'float32'))
   error, name = max(errors(found, expected))
@@ -80,7 +83,8 @@ def falls_back(case: Case, implementation: str) -> str:
   )
   params = jax.eval_shape(lambda: _parameters(case))
   options = _options(case.kind) | {'implementation': implementation}
-  taken = chosen(q, k, v, case.kind.scheme, params, **options)
+  with _mesh(implementation):
+    taken = chosen(q, k, v, case.kind.scheme, params, **options)
   return '' if taken.implementation == implementation else taken.why
 
 
@@ -88,6 +92,9 @@ def refusals(implementations: list[str]) -> dict[str, str]:
   """The reason why an implementation computes none of the kinds on this device; '' if it does."""
   found = {}
   for implementation in implementations:
+    if implementation in OVER_DEVICES and jax.device_count() == 1:
+      found[implementation] = 'there is one device'
+      continue
     narrow = [Case(kind, cases.WIDTHS[0], 'bfloat16') for kind in cases.KINDS]
     reasons = [falls_back(case, implementation) for case in narrow]
     found[implementation] = reasons[0] if all(reasons) else ''
@@ -150,6 +157,12 @@ def errors(found: dict[str, Any], expected: dict[str, Any]) -> list[tuple[float,
 def _answer(kind: Kind, implementation: str) -> Any:
   options = _options(kind) | {'implementation': implementation}
   return jax.jit(gradients(get(kind.scheme), options))
+
+
+def _mesh(implementation: str) -> contextlib.AbstractContextManager[Any]:
+  """The mesh of all devices, where an implementation is one over devices."""
+  over_devices = implementation in OVER_DEVICES
+  return jax.set_mesh(collectives.mesh()) if over_devices else contextlib.nullcontext()
 
 
 def _parameters(case: Case) -> Params:

@@ -11,7 +11,8 @@ from posjax.check.values import Result
 
 def text(report: Report) -> str:
   """The page."""
-  parts = [_device(report), _values(report), _speeds(report), _closing(report)]
+  parts = [_device(report), _values(report), _collectives(report), _speeds(report)]
+  parts.append(_closing(report))
   return '\n\n'.join(part for part in parts if part)
 
 
@@ -93,6 +94,17 @@ def _left_out(missing: Iterable[Result]) -> list[str]:
   return [f'{count} cases of {name}' for name, count in counts.items()]
 
 
+def _collectives(report: Report) -> str:
+  if not report.collectives:
+    return ''
+  title = f'Collectives between {len(report.facts["devices"])} devices: what each device receives.'
+  rows = [
+    [x.name, f'{x.received / 2**20:,.0f} MiB', f'{x.received / x.seconds / 1e9:,.1f} GB/s']
+    for x in report.collectives
+  ]
+  return f'{title}\n\n{_table(rows)}'
+
+
 def _speeds(report: Report) -> str:
   if not report.speeds:
     return ''
@@ -101,12 +113,12 @@ def _speeds(report: Report) -> str:
     f'Causal attention with its gradients, 1 row, 8 heads of 64, {dtype}: the median '
     f'time, and\nthe memory held beside arguments and results.'
   )
-  rows = []
+  rows, timed = [], list(dict.fromkeys(x.implementation for x in report.speeds))
   for scheme, length in dict.fromkeys((x.scheme, x.length) for x in report.speeds):
     found = {x.implementation: x for x in report.speeds if (x.scheme, x.length) == (scheme, length)}
-    cells = [_speed(found.get(name)) for name in report.present]
+    cells = [_speed(found.get(name)) for name in timed]
     rows.append([scheme, f'{length:,}', *cells, _default(report, list(found.values()))])
-  return f'{title}\n\n{_table([["", "tokens", *report.present, "default"], *rows])}'
+  return f'{title}\n\n{_table([["", "tokens", *timed, "default"], *rows])}'
 
 
 def _speed(speed: Speed | None) -> str:

@@ -1,8 +1,10 @@
 """Everything that was found, and the advice that follows from it."""
 
 import math
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+from posjax.check.collectives import Collective
 from posjax.check.speeds import Speed
 from posjax.check.values import Result
 
@@ -17,12 +19,16 @@ class Report(NamedTuple):
     results: of the first part.
     speeds: of the second part; none where it was not asked for.
     seconds: that the check took.
+    collectives: between several devices.
+    no_collectives: why there are none; '' where nothing went wrong.
   """
 
   facts: dict[str, Any]
   results: list[Result]
   speeds: list[Speed]
   seconds: float
+  collectives: Sequence[Collective] = ()
+  no_collectives: str = ''
 
   @property
   def absent(self) -> dict[str, str]:
@@ -42,6 +48,7 @@ class Report(NamedTuple):
       for x in self.results
       if x.status in ('wrong', 'ended')
     ]
+    lines += [f'collectives: {self.no_collectives}'] * bool(self.no_collectives)
     return lines + [
       f'{x.implementation}, {x.scheme} at {x.length:,} tokens: {x.why}'
       for x in self.speeds
@@ -117,6 +124,7 @@ class Report(NamedTuple):
       **self.facts,
       'results': results,
       'speeds': [x._asdict() for x in self.speeds],
+      'collectives': [x._asdict() for x in self.collectives],
       'problems': self.problems,
       'advice': self.advice(),
       'seconds': self.seconds,

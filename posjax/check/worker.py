@@ -22,7 +22,7 @@ import numpy as np
 
 from posjax import __version__
 from posjax.attention import IMPLEMENTATIONS, chosen
-from posjax.check import attention
+from posjax.check import attention, collectives
 from posjax.check.cases import Case, Kind
 from posjax.expression import get
 from posjax.scheme import Dims, init
@@ -66,6 +66,10 @@ class Answers:
   def compare(self, kind: list[Any], width: int, dtype: str) -> dict[str, Any]:
     """See `attention.compare`."""
     return attention.compare(Case(Kind(*kind), width, dtype), self._implementation)
+
+  def collectives(self) -> dict[str, Any]:
+    """`found`, the fields of each of `collectives.measure`."""
+    return {'found': collectives.measure()}
 
   def build(self, scheme: str, length: int) -> dict[str, Any]:
     """Compiles causal attention with its gradients, and runs it twice.

@@ -10,6 +10,7 @@ from jaxtyping import Array, Bool, Float, Inexact, Int
 from posjax.arguments import Positive, Share, Size, read
 from posjax.attention import inputs
 from posjax.attention.dispatch import computed
+from posjax.attention.explicit import with_automatic_axes
 from posjax.attention.inputs import Window, check_order, check_places, read_window
 from posjax.attention.padding import zeroed
 from posjax.attention.places import transforms_values, without_place_2, without_value
@@ -237,26 +238,30 @@ def attend_prepared(
   return_weights: bool = False,
 ) -> Any:
   """`attend`, with the arguments of the layer, after the scheme's `prepare`."""
-  call = inputs.read_call(
-    layer.scheme,
-    params,
-    heads,
-    inputs.Given(queries.pos, queries.at, queries.order, queries.segments),
-    inputs.Given(keys.pos, keys.at, keys.order, keys.segments),
-    mask=mask,
-    bias=bias,
-    sinks=sinks,
-    dropout_key=dropout_key,
-    zero_padding=isinstance(keys, Cache),
-    head_dim=layer.dims.head_dim,
-    scale=layer.scale,
-    causal=layer.causal,
-    window=layer.window,
-    logit_cap=layer.logit_cap,
-    dropout_rate=0.0 if dropout_key is None else layer.dropout_rate,
-    broadcast_dropout=False,
-  )
-  attended = computed(call, layer.implementation, return_weights)
+  sides = (inputs.Given(side.pos, side.at, side.order, side.segments) for side in (queries, keys))
+  more = {'mask': mask, 'bias': bias, 'sinks': sinks, 'dropout_key': dropout_key}
+
+  def run(params, heads, queries, keys, more):
+    call = inputs.read_call(
+      layer.scheme,
+      params,
+      heads,
+      queries,
+      keys,
+      **more,
+      zero_padding=is_cached,
+      head_dim=layer.dims.head_dim,
+      scale=layer.scale,
+      causal=layer.causal,
+      window=layer.window,
+      logit_cap=layer.logit_cap,
+      dropout_rate=0.0 if dropout_key is None else layer.dropout_rate,
+      broadcast_dropout=False,
+    )
+    return computed(call, layer.implementation, return_weights)
+
+  is_cached = isinstance(keys, Cache)
+  attended = with_automatic_axes(run, heads.q, return_weights, params, heads, *sides, more)
   _check_width(layer, attended[0] if return_weights else attended)
   return attended
 

@@ -328,7 +328,71 @@ def gathers(target: str) -> dict[str, int]:
   return found
 
 
-def main(target: str, what: str, dump: str) -> None:
+def around(target: str, implementation: str, line: str, tokens: int) -> dict[str, int]:
+  """Attention over the context of eight devices, with all gradients: 1 row, 8 heads of 128.
+
+  Its temporary memory on each device, in bytes, and how many collectives there are of each kind.
+  """
+  import jax
+  import jax.numpy as jnp
+  import numpy as np
+  from jax.experimental import topologies
+  from jax.sharding import (
+    AbstractMesh,
+    AxisType,
+    Mesh,
+    NamedSharding,
+    PartitionSpec,
+    use_abstract_mesh,
+  )
+
+  import posjax
+  from posjax.attention import dispatch
+  from posjax.attention.context import chunks
+  from posjax.attention.devices import KNOWN
+  from posjax.attention.pallas import fused
+
+  platform = 'tpu' if target in TPUS else 'gpu'
+  here = lambda: KNOWN['tpu' if target in TPUS else target]
+  fused.here = dispatch.here = chunks.here = here
+  jax.default_backend = lambda: platform
+  if target in TPUS:
+    devices = topologies.get_topology_desc(platform='tpu', topology_name='v5e:2x4').devices
+    abstract = AbstractMesh((8,), ('context',), axis_types=(AxisType.Auto,))
+  else:
+    options = {'topology_name': '', 'topology': '1x1x8', 'target_config': facts(target)}
+    devices = topologies.get_topology_desc(platform='cuda', **options).devices
+    abstract = described(devices[0].device_kind, 'context', 8)
+  mesh = Mesh(np.array(devices), ('context',), axis_types=abstract.axis_types)
+  cut = NamedSharding(mesh, PartitionSpec(None, 'context'))
+  x = jax.ShapeDtypeStruct((1, tokens, 8, 128), jnp.bfloat16, sharding=cut)
+  scheme, pos = posjax.get(line), np.arange(tokens)
+  if implementation == 'ring':
+    pos = np.asarray(posjax.positions.zigzag(pos, 8, axis=0))
+  params = posjax.init(scheme, jax.random.key(0), posjax.Dims(1024, 8, 128))
+  params = jax.tree.map(np.asarray, params)
+
+  def number(q, k, v, params):
+    out = posjax.attend(
+      q, k, v, scheme, params, q_pos=pos, k_pos=pos, causal=True, implementation=implementation
+    )  # fmt: skip
+    return out.astype(jnp.float32).sum()
+
+  with use_abstract_mesh(abstract):
+    traced = jax.jit(jax.grad(number, argnums=(0, 1, 2, 3))).trace(x, x, x, params)
+    lowered = traced.lower(lowering_platforms=('tpu' if target in TPUS else 'cuda',))
+    compiled = lowered.compile()
+  text = compiled.as_text()
+  kinds = 'all-gather', 'all-reduce', 'reduce-scatter', 'collective-permute', 'all-to-all'
+  found = {kind: len(re.findall(rf' {kind}(?:-start)?\(', text)) for kind in kinds}
+  kernels = len(re.findall('custom_call_target="(?:tpu_custom_call|__gpu.*triton)', text))
+  return {'memory': compiled.memory_analysis().temp_size_in_bytes, 'kernels': kernels, **found}
+
+
+def main(target: str, what: str, dump: str, *more: str) -> None:
+  if what == 'around':
+    print(around(target, *more[:2], int(more[2])))
+    return
   if what == 'mesh':
     print(gathers(target))
     return

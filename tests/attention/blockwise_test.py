@@ -319,6 +319,6 @@ def test_tiles_that_cannot_meet_are_not_computed():
 def test_an_unknown_way_is_refused():
   case = Case(queries=3, keys=3)
   with pytest.raises(
-    ValueError, match=r"'blockwise', 'cudnn', 'dense', 'mosaic', 'pallas'], but got 'fast'"
+    ValueError, match=r"'blockwise', 'cudnn', 'dense', 'mosaic', 'pallas', 'ring'], but got 'fast'"
   ):
     case.out('fast', case.q, case.k, case.v, {})

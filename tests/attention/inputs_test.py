@@ -7,6 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from flax import nnx
+from jax.sharding import AxisType
 
 import posjax
 import posjax.linen
@@ -349,10 +350,12 @@ def test_a_mask_of_several_leading_axes_may_lack_some_of_their_rows():
 @pytest.mark.parametrize('implementation', sorted(posjax.attention.IMPLEMENTATIONS))
 def test_nothing_to_compute_gives_nothing_and_no_keys_give_zeros(implementation):
   how = {'implementation': implementation}
-  assert attend(q=Q[:, :0], q_pos=ids(0), **how).shape == (2, 0, 4, 6)
-  assert attend(q=Q[:0], k=K[:0], v=K[:0], **how).shape == (0, 3, 4, 6)
-  assert attend(v=K[..., :0], **how).shape == (2, 3, 4, 0)
-  blind = attend(k=K[:, :0], v=K[:, :0].astype(jnp.bfloat16), k_pos=ids(0), **how)
+  count = min(2, jax.device_count())
+  with jax.set_mesh(jax.make_mesh((count,), ('context',), axis_types=(AxisType.Auto,))):
+    assert attend(q=Q[:, :0], q_pos=ids(0), **how).shape == (2, 0, 4, 6)
+    assert attend(q=Q[:0], k=K[:0], v=K[:0], **how).shape == (0, 3, 4, 6)
+    assert attend(v=K[..., :0], **how).shape == (2, 3, 4, 0)
+    blind = attend(k=K[:, :0], v=K[:, :0].astype(jnp.bfloat16), k_pos=ids(0), **how)
   np.testing.assert_array_equal(blind, jnp.zeros(Q.shape, jnp.bfloat16))
 
 

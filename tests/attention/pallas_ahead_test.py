@@ -41,6 +41,31 @@ def test_it_compiles_for(target, what, tmp_path):
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize('target', ['v5e', 'hopper'])
+def test_a_ring_of_eight_compiles_with_memory_linear_in_the_tokens_of_a_device(target, tmp_path):
+  """With all gradients and a learned bias; in kernels on GPUs. What it prints is for eyes."""
+  if missing := ahead.missing(target):
+    pytest.skip(f'the compiler for {target} needs {" and ".join(missing)}')
+  memory = []
+  for tokens in (65536, 131072):
+    asked = 'around', str(tmp_path), 'ring', 't5', str(tokens)
+    done = subprocess.run(
+      [sys.executable, '-m', 'tests.attention.ahead', target, *asked],
+      env=ahead.environment(target, tmp_path), capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    found = ast.literal_eval(done.stdout)
+    print(
+      f'{target}, {tokens:,} tokens: {found["memory"] / 2**20:,.1f} MiB on each device, {found}'
+    )
+    assert (found['all-gather'], found['all-to-all'], found['reduce-scatter']) == (0, 0, 0)
+    assert found['all-reduce'] == 1  # of the cotangent of the parameters
+    assert found['collective-permute'] > 0
+    assert (found['kernels'] > 0) == (target == 'hopper')
+    memory.append(found['memory'])
+  assert memory[1] <= 2.1 * memory[0]
+
+
+@pytest.mark.slow
 def test_under_a_mesh_no_device_gathers_the_rows_of_others(tmp_path):
   """Alone, the kernels would: XLA cannot cut them, so that they are not chosen there."""
   if missing := ahead.missing('hopper'):

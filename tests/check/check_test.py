@@ -16,7 +16,8 @@ from pathlib import Path
 import pytest
 
 from posjax.check import __main__ as command
-from posjax.check import values
+from posjax.check import cases, collectives, page, values
+from posjax.check.report import Report
 from tests.support.paths import ROOT
 
 FAKE = ROOT / 'tests' / 'check' / 'fake_worker.py'
@@ -29,9 +30,9 @@ def run(capsys, *argv, **faults):
   return code, capsys.readouterr().out
 
 
-def real(*argv, **options):
-  """The same of real processes, which compute on one CPU device."""
-  flags = os.environ['XLA_FLAGS'].replace('--xla_force_host_platform_device_count=8', '')
+def real(*argv, devices=1, **options):
+  """The same of real processes, which compute on one CPU, or on one that pretends to be several."""
+  flags = re.sub(r'(device_count)=8', rf'\1={devices}', os.environ['XLA_FLAGS'])
   environment = os.environ | {'XLA_FLAGS': flags, 'PYTHONPATH': str(ROOT)}
   line = [sys.executable, '-m', 'posjax.check', *argv]
   return subprocess.run(
@@ -157,6 +158,32 @@ def test_on_this_machine_it_is_right():
     == 'there are no such kernels for this device and this version of JAX'
   )
   assert 'NVIDIA' in found['implementations']['cudnn']
+
+
+@pytest.mark.slow
+def test_several_devices_compute_attention_together():
+  done = real('--only=bias t5 width 64, float32', '--json', devices=4)
+  found = json.loads(done.stdout)
+  assert (done.returncode, found['problems']) == (0, [])
+  assert {(x['implementation'], x['status']) for x in found['results']} == {
+    ('dense', 'reference'), ('blockwise', 'correct'), ('all_gather', 'correct'),
+    ('ring', 'correct'),
+  }  # fmt: skip
+
+
+@pytest.mark.usefixtures('eight_devices')
+def test_what_devices_exchange_is_a_line_for_each_collective():
+  found = collectives.measure(2**18)
+  assert [(x.name, x.received) for x in found] == [
+    ('all-gather', 7 * 2**15), ('reduce-scatter', 7 * 2**15), ('permute', 2**15),
+  ]  # fmt: skip
+  facts = {'devices': ['cpu'] * 8, 'platform': 'cpu', 'platform_version': 'cpu', 'versions': {}}
+  facts |= {'system': 'Linux', 'processors': 1, 'capability': None, 'implementations': {}}
+  result = values.Result('dense', cases.cases()[0], 'reference')
+  shown = page.text(Report(facts, [result], [], 1.0, found))
+  assert re.search(r'^permute +0 MiB +[\d.,]+ GB/s$', shown, re.MULTILINE)
+  broken = Report(facts, [result], [], 1.0, no_collectives='failed: XlaRuntimeError: no link')
+  assert broken.problems == ['collectives: failed: XlaRuntimeError: no link']
 
 
 @pytest.mark.slow

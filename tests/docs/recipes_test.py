@@ -438,3 +438,35 @@ def test_names_of_axes_cross_the_bridge_to_nnx(line):
     return {name(path): tuple(leaf.get_metadata()['out_sharding']) for path, leaf in found}
 
   assert told(crossed) == told(one)
+
+
+# Rows too long for one device.
+
+
+@pytest.mark.slow
+def test_a_row_that_several_devices_share_trains_as_on_one():
+  tokens = jax.random.randint(jax.random.key(2), (2, 17), 0, VOCAB)
+  inputs, targets = tokens[:, :-1], tokens[:, 1:]
+  pos = jnp.broadcast_to(jnp.arange(16), (2, 16))
+
+  def slopes(implementation, inputs, targets, pos):
+    rngs, options = nnx.Rngs(0), {'causal': True, 'implementation': implementation}
+    embed = nnx.Embed(VOCAB, WIDTH, rngs=rngs)
+    attention = posjax.nnx.Attention(WIDTH, HEADS, posjax.get('t5'), **options, rngs=rngs)
+
+    def loss(models):
+      embed, attention = models
+      logits = embed.attend(attention(embed(inputs), pos))
+      return optax.softmax_cross_entropy_with_integer_labels(logits, targets).mean()
+
+    return [nnx.to_pure_dict(state) for state in nnx.grad(loss)([embed, attention])]
+
+  expected = slopes('dense', inputs, targets, pos)
+  mesh = jax.make_mesh((4,), ('context',), axis_types=(AxisType.Auto,))
+  batch = posjax.positions.zigzag((inputs, targets, pos), devices=4)
+  with jax.set_mesh(mesh):
+    found = jax.jit(slopes, static_argnums=0)(
+      'ring', *jax.device_put(batch, PartitionSpec(None, 'context'))
+    )
+  for one, other in zip(*map(jax.tree.leaves, (found, expected)), strict=True):
+    assert error(jax.device_get(one), other) <= 1e-5

@@ -9,7 +9,7 @@ import pytest
 from flax import nnx
 
 import posjax
-from posjax.attention.choice import sharded_axes
+from posjax.attention.devices import sharded_axes
 from posjax.experiment.sharding import check_context, make_mesh, of_state, put_batch, seen
 from posjax.experiment.tasks.classification.model import Classifier
 from posjax.models import axes

@@ -45,18 +45,22 @@ from posjax.attention.blockwise.tiles import (
 )
 from posjax.attention.distances import Sizes, Table
 from posjax.attention.inputs import Operands, Rules, Side, Tokens
-from posjax.attention.softmax import Sums
+from posjax.attention.softmax import Sums, started
 from posjax.math.heads import at_least_float32
 from posjax.scheme import Scheme, Values
 
 
-def attend(scheme: Scheme, rules: Rules, x: Operands) -> Inexact[Array, 'B T H E']:
+def attend(
+  scheme: Scheme, rules: Rules, x: Operands, inner: Callable[..., Array] | None = None
+) -> Inexact[Array, 'B T H E']:
   """Attention in tiles of `tile_size` queries and keys.
 
   Args:
     scheme: any scheme. One that may not be cut along the keys gets all of them in each tile.
     rules: the plain arguments of `attend`.
     x: its arrays.
+    inner: computes places 3 and 4 of a scheme as of `in_tiles`, once place 2 and `values.value` are
+      done; None: all keys are here.
   """
   q, k = x.q, x.k
   new_q, new_k = places.query_and_key(scheme, x.params, q, k)  # place 2
@@ -66,7 +70,7 @@ def attend(scheme: Scheme, rules: Rules, x: Operands) -> Inexact[Array, 'B T H E
   if extra:  # `values.output` does not apply to what is added, which gets dimensions of its own
     x = x._replace(v=jnp.pad(x.v, (*((0, 0),) * 3, (0, extra))))
   x = x._replace(q=q._replace(positioned=new_q), k=k._replace(positioned=new_k))
-  total = _in_tiles(in_tiles(scheme, width if extra else 0), rules, x)
+  total = (inner or _in_tiles)(in_tiles(scheme, width if extra else 0), rules, x)
   out = places.output(scheme, x.params, total[..., :width], q)  # place 4: values.output
   return out + total[..., width:] if extra else out
 
@@ -98,7 +102,27 @@ def in_tiles(scheme: Scheme, offset: int) -> Scheme:
   return scheme._replace(logits=tiled.logits or scheme.logits, values=values)
 
 
-def _in_tiles(scheme: Scheme, rules: Rules, x: Operands) -> Inexact[Array, 'B T H E']:
+def _in_tiles(
+  scheme: Scheme, rules: Rules, x: Operands, unroll: bool = True
+) -> Inexact[Array, 'B T H E']:
+  plan = planned(scheme, rules, x, unroll)
+  return _attend(plan, *split(operands.read(plan, x)), counts_up(plan, x))
+
+
+# For `attend`, as its `inner`: a loop over tiles, where one device of several has the queries.
+in_loops = functools.partial(_in_tiles, unroll=False)
+
+
+def planned(scheme: Scheme, rules: Rules, x: Operands, unroll: bool = True) -> Plan:
+  """The facts of a call that are known when it is traced.
+
+  Args:
+    scheme: as of `in_tiles`.
+    rules: the plain arguments of `attend`.
+    x: its arrays, after place 2 and `values.value`.
+    unroll: whether a device that launches each computation may get whole rows of tiles; else it
+      gets a loop over all tiles, which has no branches either, and needs less memory.
+  """
   q, k = x.q, x.k
   (batch, queries, heads), keys = q.raw.shape[:3], k.raw.shape[1]
   budget = groups.most_pairs() if groups.heads_are_independent(scheme) else None
@@ -108,20 +132,23 @@ def _in_tiles(scheme: Scheme, rules: Rules, x: Operands) -> Inexact[Array, 'B T 
   size = tile_size(queries, keys, rows, 'S' in scheme.traits.mixes, budget is not None)
   if jnp.iscomplexobj(q.raw) or jnp.iscomplexobj(k.raw):  # `relative` is defined for real heads
     scheme = _without_relative(scheme)
-  tabulated, counts_up = False, None
+  tabulated = False
   if distances.is_useful(scheme, q.pos, k.pos):
-    tabulated = distances.known(distances.counts_up, q.pos, k.pos)
-  if tabulated is None:  # known when the program runs
-    counts_up = distances.counts_up(q.pos, k.pos)
-  elif not tabulated:
+    tabulated = rules.counting or distances.known(distances.counts_up, q.pos, k.pos)
+  if tabulated is False:
     scheme = _without_relative(scheme)
-  needed = functools.partial(operands.needed, scheme, rules)
-  x = x._replace(q=needed(q), k=needed(k))
   trained = bool(jax.tree.leaves(split(x.params)[0]))
   plan = Plan(scheme, rules, heads, *size, tabulated, trained, budget)
-  if launches():
-    plan = _without_branches(plan, q, k, batch)
-  return _attend(plan, *split(x), counts_up)
+  if not launches():
+    return plan
+  if not unroll and 'S' not in scheme.traits.mixes:
+    return plan._replace(spans=unrolled.all_keys(queries, keys, plan.queries))
+  return _without_branches(plan, q, k, batch)
+
+
+def counts_up(plan: Plan, x: Operands) -> Bool[Array, ''] | None:
+  """Whether all ids count up by one, where that is known only when the program runs; else None."""
+  return distances.counts_up(x.q.pos, x.k.pos) if plan.tabulated is None else None
 
 
 def launches() -> bool:
@@ -194,25 +221,56 @@ def _attend(plan, floats, others, counts_up):
 
 
 def _attend_forward(plan, floats, others, counts_up):
-  x = join(floats, others)
-  rows, sums = _either(plan, counts_up, lambda tabulated: _forward(plan, build(plan, x, tabulated)))
-  out = join_rows(rows, x.q.order.shape[1], plan.heads)
+  out, sums = output_and_sums(plan, join(floats, others), counts_up)
   return out, (floats, others, counts_up, out, sums)
 
 
 def _attend_backward(plan, saved, d_out):
   floats, others, counts_up, out, sums = saved
-  rows = _rows(plan, join(floats, others), out, sums, d_out)
+  d_floats = cotangents(plan, join(floats, others), counts_up, out, sums, d_out)
+  return d_floats, None, None
+
+
+_attend.defvjp(_attend_forward, _attend_backward)
+
+
+def output_and_sums(
+  plan: Plan, x: Operands, counts_up: Bool[Array, ''] | None
+) -> tuple[Inexact[Array, 'B T H E'], Sums]:
+  """The output before `values.output`, in float32 or wider, and each row's sums, [B, T, H].
+
+  Args:
+    plan: of `planned`.
+    x: the arrays that it reads (`operands.read`).
+    counts_up: of `counts_up`.
+  """
+  run = lambda tabulated: _forward(plan, build(plan, x, tabulated))
+  rows, sums = _either(plan, counts_up, run)
+  length = x.q.order.shape[1]
+  by_token = lambda one: one.transpose(1, 0, 3, 2).reshape(one.shape[1], -1, plan.heads)[:, :length]
+  return join_rows(rows, length, plan.heads), Sums(*map(by_token, sums))
+
+
+def cotangents(plan: Plan, x: Operands, counts_up, out: Array, sums: Sums, d_out: Array) -> Any:
+  """The cotangents of the floats of x, of which these keys may be a part.
+
+  Args:
+    plan: as for `output_and_sums`.
+    x: likewise.
+    counts_up: likewise.
+    out: the output over all keys.
+    sums: those over all keys.
+    d_out: the cotangent of the output.
+  """
+  floats, others = split(x)
+  rows = _rows(plan, x, out, sums, d_out)
 
   def back(tabulated):
     tiles = lambda floats: build(plan, join(floats, others), tabulated)
     _, tiles_back = jax.vjp(lambda floats: split(tiles(floats))[0], floats)
     return tiles_back(_backward(plan, tiles(floats), rows))[0]
 
-  return _either(plan, counts_up, back), None, None
-
-
-_attend.defvjp(_attend_forward, _attend_backward)
+  return _either(plan, counts_up, back)
 
 
 def _either(plan: Plan, counts_up: Bool[Array, ''] | None, run: Callable[[bool], Any]) -> Any:
@@ -223,11 +281,12 @@ def _either(plan: Plan, counts_up: Bool[Array, ''] | None, run: Callable[[bool],
 
 
 def _rows(plan: Plan, x: Operands, out, sums: Sums, d_out) -> Rows:
+  cut = lambda by_token: cut_tokens(by_token, plan.queries).swapaxes(-1, -2)
   # All tokens side by side: XLA's CPU backend sums rows of a batch of one more slowly.
   by_token = jnp.real((d_out * out).reshape(-1, *out.shape[2:])).sum(-1)
-  delta = cut_tokens(by_token.reshape(out.shape[:3]), plan.queries).swapaxes(-1, -2)
-  d_out, divisor = cut_heads(d_out, plan.queries, x.v.shape[2]), sums.divisor()
-  return Rows(d_out / divisor.reshape(*d_out.shape[:3], 1, -1), sums.top, delta / divisor)
+  delta = cut(by_token.reshape(out.shape[:3]))
+  d_out, divisor = cut_heads(d_out, plan.queries, x.v.shape[2]), Sums(*map(cut, sums)).divisor()
+  return Rows(d_out / divisor.reshape(*d_out.shape[:3], 1, -1), cut(sums.top), delta / divisor)
 
 
 # All tiles.
@@ -267,15 +326,8 @@ def _start(plan: Plan, x: Tiles) -> Running:
   wide, real = _dtypes(x)
   _, batch, kv_heads, width, _ = x.v.shape
   rows, shared = x.q_side.order.shape[0], plan.heads // kv_heads
-  shape = rows, batch, plan.heads, plan.queries
   out = jnp.zeros((rows, batch, kv_heads, shared * plan.queries, width), wide)
-  lowest = jnp.finfo(real).min
-  if x.sinks is None:
-    top = jnp.full(shape, lowest, real)
-    return Running(Sums(top, jnp.zeros_like(top)), out)
-  sinks = jnp.broadcast_to(x.sinks.astype(real).reshape(1, 1, -1, 1), shape)
-  top = jnp.maximum(sinks, lowest)
-  return Running(Sums(top, jnp.exp(sinks - top)), out)  # -inf is no sink
+  return Running(started((rows, batch, plan.heads, plan.queries), real, x.sinks), out)
 
 
 def _backward(plan: Plan, x: Tiles, rows: Rows) -> Tiles:
@@ -285,7 +337,8 @@ def _backward(plan: Plan, x: Tiles, rows: Rows) -> Tiles:
   (d_params, d_q_side, d_k_side), d_q, d_k, d_v, d_relative, d_table, d_bias = sweep
   d_sinks = None
   if x.sinks is not None:  # a sink takes its share of each row, and adds nothing to the output
-    d_sinks = -(jnp.exp(x.sinks.reshape(1, 1, -1, 1) - rows.top) * rows.delta).sum((0, 1, 3))
+    share = jnp.exp(jnp.minimum(x.sinks.reshape(1, 1, -1, 1) - rows.top, 0))  # padding has a top 0
+    d_sinks = -(share * rows.delta).sum((0, 1, 3))
   d_tiles = Tiles(
     params=d_params,
     q=_turned(d_q),
@@ -301,7 +354,7 @@ def _backward(plan: Plan, x: Tiles, rows: Rows) -> Tiles:
     dropout_rows=None,
     bias=d_bias,
   )
-  return jax.tree.map(_like, split(x)[0], d_tiles)
+  return jax.tree.map(like, split(x)[0], d_tiles)
 
 
 def _grouped_back(plan: Plan, parts: groups.Groups, x: Tiles, rows: Rows):
@@ -380,7 +433,7 @@ def _turned(leaf: Array | None) -> Array | None:
   return None if leaf is None else leaf.swapaxes(-1, -2)
 
 
-def _like(leaf: Array, cotangent: Array) -> Array:
+def like(leaf: Array, cotangent: Array) -> Array:
   """The cotangent in the dtype of its leaf."""
   real = cotangent if jnp.iscomplexobj(leaf) else jnp.real(cotangent)
   return real.astype(leaf.dtype)

@@ -37,8 +37,13 @@ class Tiles(NamedTuple):
   bias: Float[Array, 'b h T S'] | None
 
 
-def needed(scheme: Scheme, rules: Rules, side: Side) -> Side:
-  """The side, without the arrays that no tile reads."""
+def read(plan: Plan, x: Operands) -> Operands:
+  """The operands, without the arrays that no tile reads."""
+  needed = functools.partial(_needed, plan.scheme, plan.rules)
+  return x._replace(q=needed(x.q), k=needed(x.k))
+
+
+def _needed(scheme: Scheme, rules: Rules, side: Side) -> Side:
   logits, relative = declares(scheme, 'logits'), scheme.traits.tiled.relative is not None
   is_read = {
     'raw': logits or relative,

@@ -14,6 +14,7 @@ and heads, with check_vma=False.
 
 import functools
 import importlib
+from collections.abc import Callable
 from types import ModuleType
 from typing import Any, NamedTuple
 
@@ -99,10 +100,9 @@ def attend(
   v = places.value(scheme, params, x.v, x.k)  # place 4: values.value
   if target is None or refusal(target, scheme, x, q, k, v, rules):
     return engine.attend(scheme, rules, x)
-  counting = scheme.bias is None or _counts(x.q.pos, x.k.pos) is True
+  counting = rules.counting or scheme.bias is None or _counts(x.q.pos, x.k.pos) is True
   plan = Plan(scheme, rules, target, counting, _alike(scheme, rules, x) if counting else 0)
-  sides = Sides(x.q.pos, x.k.pos, _tokens(x.q), _tokens(x.k))
-  out = _attend(plan, Heads(params, q, k, v, x.sinks), sides)
+  out = _attend(plan, Heads(params, q, k, v, x.sinks), sides(x))
   return places.output(scheme, params, out, x.q)  # place 4: values.output
 
 
@@ -187,6 +187,11 @@ def _alike(scheme: Scheme, rules: Rules, x: Operands) -> int:
   return min(max(int(first) + queries - limit, 0), queries + keys - 1)
 
 
+def sides(x: Operands) -> Sides:
+  """The numbers of the tokens."""
+  return Sides(x.q.pos, x.k.pos, _tokens(x.q), _tokens(x.k))
+
+
 def _tokens(side: Side) -> Tokens:
   rows = max(side.order.shape[0], side.segments.shape[0])
   fill = lambda x: jnp.broadcast_to(x, (rows, x.shape[1]))
@@ -195,39 +200,65 @@ def _tokens(side: Side) -> Tokens:
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
 def _attend(plan, x, sides):
-  return _forward(plan, x, sides)[0]
+  return forward(plan, x, sides)[0]
 
 
 def _attend_forward(plan, x, sides):
-  out, sums = _forward(plan, x, sides)
+  out, sums = forward(plan, x, sides)
   return out, (x, sides, out, sums)
 
 
 def _attend_backward(plan, saved, d_out):
   x, sides, out, sums = saved
-  return _backward(plan, x, sides, out, sums, d_out), None
+  return backward(plan, x, sides, out, sums, d_out), None
 
 
 _attend.defvjp(_attend_forward, _attend_backward)
 
 
-def _forward(plan: Plan, x: Heads, sides: Sides):
-  """The output, and each row's sums of the softmax, [B, H, T]."""
+def forward(plan: Plan, x: Heads, sides: Sides, otherwise: Callable[[], Any] | None = None):
+  """The output, and each row's sums of the softmax, [B, H, T].
+
+  Args:
+    plan: the plan.
+    x: the arrays.
+    sides: the numbers of the tokens.
+    otherwise: what to call where ids do not count up; by default it returns no sums.
+  """
 
   def fused():
     problem = _problem(x, sides, _table(plan, x, x.params, sides))
     return plan.target.kernels.forward(_kernels(plan, problem), problem)
 
-  def otherwise():
+  def in_tiles():
     out = _blockwise(plan, sides, x).astype(x.v.dtype)
     none = jnp.zeros((out.shape[0], out.shape[2], out.shape[1]), jnp.float32)
     return out, Sums(none, none)
 
-  return _choose(plan, sides, fused, otherwise)
+  return _choose(plan, sides, fused, otherwise or in_tiles)
 
 
-def _backward(plan: Plan, x: Heads, sides: Sides, out, sums: Sums, d_out) -> Heads:
-  """The cotangents. Attention in tiles computes its forward pass again."""
+def backward(
+  plan: Plan,
+  x: Heads,
+  sides: Sides,
+  out: Inexact[Array, 'B T H E'],
+  sums: Sums,
+  d_out: Inexact[Array, 'B T H E'],
+  otherwise: Callable[[], Heads] | None = None,
+) -> Heads:
+  """The cotangents.
+
+  Args:
+    plan: the plan.
+    x: the arrays.
+    sides: the numbers of the tokens.
+    out: the output, over all keys, of which these may be a part: then no entries are alike.
+    sums: of `forward`, over all keys.
+    d_out: the cotangent of the output.
+    otherwise: what to call where ids do not count up; by default, attention in tiles computes its
+      forward pass again.
+  """
 
   def fused():
     given, back = jax.vjp(lambda params: _table(plan, x, params, sides), x.params)
@@ -243,11 +274,11 @@ def _backward(plan: Plan, x: Heads, sides: Sides, out, sums: Sums, d_out) -> Hea
     d_q, d_k = d_q.astype(x.q.dtype), d_k.astype(x.k.dtype)
     return Heads(back(d_table)[0], d_q, d_k, d_v, _d_sinks(x.sinks, taken))
 
-  def otherwise():
+  def in_tiles():
     recomputed = lambda x: _blockwise(plan, sides, x).astype(x.v.dtype)
     return jax.vjp(recomputed, x)[1](d_out)[0]
 
-  return _choose(plan, sides, fused, otherwise)
+  return _choose(plan, sides, fused, otherwise or in_tiles)
 
 
 def _choose(plan, sides, fused, otherwise):
