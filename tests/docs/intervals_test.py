@@ -52,7 +52,8 @@ def sections():
 
 def _folders(text):
   files = re.findall(r'\]\((results/[^)]*\.jsonl)\)', text)
-  return tuple(file for file in files if 'metrics' not in file and 'h100' not in file)
+  others = ('metrics', 'h100', 'open_questions')  # no lines of compare
+  return tuple(file for file in files if not any(name in file for name in others))
 
 
 @functools.cache
