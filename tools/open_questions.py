@@ -60,19 +60,21 @@ def by_distance(products: np.ndarray) -> np.ndarray:
   return np.array([np.diagonal(products, -d).mean() for d in range(1 - count, count)])
 
 
-def explained(products: np.ndarray, causal: bool = False) -> float:
+def explained(products: np.ndarray, causal: bool = False, own: bool = True) -> float:
   """The share of the variance of products[p, q] that p - q explains, without bias by its number.
 
   This is the adjusted coefficient of determination: 0 is expected where p - q says nothing. With
-  `causal`, of the pairs with q <= p alone.
+  `causal`, of the pairs with q <= p alone; without `own`, of those with q != p.
   """
   count = len(products)
-  p, q = np.tril_indices(count) if causal else np.indices(products.shape).reshape(2, -1)
-  own, distance = products[p, q], p - q + count - 1
+  p, q = np.indices(products.shape).reshape(2, -1)
+  kept = ((q <= p) | (not causal)) & ((q != p) | own)
+  p, q = p[kept], q[kept]
+  x, distance = products[p, q], p - q + count - 1
   kinds = np.bincount(distance, minlength=2 * count - 1)
-  mean = np.bincount(distance, own, 2 * count - 1) / np.maximum(kinds, 1)
-  left = ((own - mean[distance]) ** 2).sum() / (len(own) - np.count_nonzero(kinds))
-  return float(1 - left / own.var(ddof=1))
+  mean = np.bincount(distance, x, 2 * count - 1) / np.maximum(kinds, 1)
+  left = ((x - mean[distance]) ** 2).sum() / (len(x) - np.count_nonzero(kinds))
+  return float(1 - left / x.var(ddof=1))
 
 
 def pattern(loaded: Loaded, count: int) -> Iterator[dict[str, Any]]:
@@ -126,7 +128,7 @@ def table(rows: np.ndarray) -> dict[str, Any]:
       equal ones would have the same sum of squares (participation ratio).
     - `shift`: by k, the share of the variance of row p + k that one matrix of row p predicts, in
       the 8 largest directions and on positions that were not fitted: every fourth one.
-    - `step`: the mean cosine of neighbouring differences, rows p + 1 - p and p + 2 - (p + 1).
+    - `straight`: the mean cosine of neighbouring differences, rows p + 1 - p and p + 2 - (p + 1).
     - `smooth`: the mean squared difference of neighbours, over that of any two rows.
   """
   rows = np.asarray(rows, np.float64) - rows.mean(0)
@@ -140,11 +142,11 @@ def table(rows: np.ndarray) -> dict[str, Any]:
   any_two = 2 * (rows**2).sum(1).mean() * len(rows) / (len(rows) - 1)
   return {
     'similarity': by_distance(similarity)[len(rows) - 1 :].tolist(),
-    'explained': explained(similarity),
+    'explained': explained(similarity, causal=True, own=False),
     'spectrum': share.tolist(),
     'directions': float(1 / (share**2).sum()),
     'shift': {k: shift(largest, k) for k in (1, 2, 4, 8, 16) if 4 * k < len(rows)},
-    'step': float((unit_steps[1:] * unit_steps[:-1]).sum(1).mean()),
+    'straight': float((unit_steps[1:] * unit_steps[:-1]).sum(1).mean()),
     'smooth': float((steps**2).sum(1).mean() / any_two),
   }
 

@@ -56,10 +56,11 @@ def test_sinusoids_are_shifted_by_one_matrix_and_random_rows_by_none():
   assert max(drawn['shift'].values()) < 0.3
   assert wave['smooth'] < 0.5
   assert drawn['smooth'] == pytest.approx(1, abs=0.1)
+  assert abs(drawn['explained']) < 0.1 < 0.8 < wave['explained']
   assert wave['directions'] <= 6 < 10 < drawn['directions']
   assert sum(wave['spectrum']) == pytest.approx(1)
   line = open_questions.table(PLACE[:, None] * np.ones((1, 4)))
-  assert line['step'] == pytest.approx(1)
+  assert line['straight'] == pytest.approx(1)
   assert line['directions'] == pytest.approx(1)
 
 
