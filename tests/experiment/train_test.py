@@ -21,7 +21,6 @@ from ml_collections import ConfigDict
 
 import posjax
 from configs import algorithmic
-from posjax.attention.dispatch import IMPLEMENTATIONS
 from posjax.experiment import optimizer, report, sharding, training
 from posjax.experiment.run import ask_examples, make_task
 from posjax.experiment.shards import Rows
@@ -161,8 +160,6 @@ def first_losses(config: ConfigDict, steps: int) -> list[float]:
 # Parameters of the scheme are cut, too. Heads, rows, widths and tokens divide over eight devices.
 CUT = {'scheme': 'alibi(learned=True)+t5', 'model.num_heads': 8, 'model.unroll': 1}
 CUT |= {'task.eval_factors': (1,)}
-# Until attention is computed over `context`, XLA itself cuts the dense one.
-OVER_CONTEXT = 'ring' if 'ring' in IMPLEMENTATIONS else 'dense'
 
 
 @functools.cache
@@ -179,11 +176,10 @@ def test_there_are_twenty_meshes_of_eight_devices():
   assert set(DEFAULT) < set(MESHES)
 
 
-def check_mesh(mesh, steps, monkeypatch):
-  monkeypatch.setattr(sharding, 'OVER_CONTEXT', OVER_CONTEXT)
+def check_mesh(mesh, steps):
   sizes = dict(zip(('mesh.data', 'mesh.fsdp', 'mesh.tensor', 'mesh.context'), mesh, strict=True))
   if mesh[3] > 1:
-    sizes['attention.implementation'] = OVER_CONTEXT
+    sizes['attention.implementation'] = 'ring'
   found = np.array(first_losses(small(**CUT, **sizes, steps=20), steps))
   difference = abs(found / np.array(losses_on_one_device(steps)) - 1)
   print(mesh, f'{difference[:5].max():.1e} over 5 steps, {difference.max():.1e} over {steps}')
@@ -193,15 +189,15 @@ def check_mesh(mesh, steps, monkeypatch):
 
 @pytest.mark.usefixtures('eight_devices')
 @pytest.mark.parametrize('mesh', DEFAULT)
-def test_eight_devices_learn_in_five_steps_what_one_learns(mesh, monkeypatch):
-  check_mesh(mesh, 5, monkeypatch)
+def test_eight_devices_learn_in_five_steps_what_one_learns(mesh):
+  check_mesh(mesh, 5)
 
 
 @pytest.mark.slow
 @pytest.mark.usefixtures('eight_devices')
 @pytest.mark.parametrize('mesh', MESHES)
-def test_eight_devices_learn_in_twenty_steps_what_one_learns(mesh, monkeypatch):
-  check_mesh(mesh, 20, monkeypatch)
+def test_eight_devices_learn_in_twenty_steps_what_one_learns(mesh):
+  check_mesh(mesh, 20)
 
 
 @pytest.mark.slow
