@@ -54,13 +54,15 @@ def stated(rate: float, devices: int, device_kind: str, dtype: str) -> str:
 
   Example:
     >>> stated(989e12, 2, 'NVIDIA H200', 'bfloat16')
-    '9.89e+14 model FLOP/s, 50.0 % of the peak of 2 x NVIDIA H200 in bfloat16'
+    '989.0 model TFLOP/s, 50.0 % of the peak of 2 x NVIDIA H200 in bfloat16'
   """
   most = peak(device_kind, dtype)
+  size, letter = (1e12, 'T') if rate >= 1e12 else (1e9, 'G')
+  told = f'{rate / size:.1f} model {letter}FLOP/s'
   if most is None:
-    return f'{rate:.3g} model FLOP/s; the peak of {device_kind!r} is not known here'
+    return f'{told}; the peak of {device_kind!r} is not known here'
   share = f'{rate / (most * devices):.1%}'.replace('%', ' %')
-  return f'{rate:.3g} model FLOP/s, {share} of the peak of {devices} x {device_kind} in {dtype}'
+  return f'{told}, {share} of the peak of {devices} x {device_kind} in {dtype}'
 
 
 def of_step(task: Task, batch: Batch) -> int:

@@ -45,7 +45,7 @@ def test_a_run_tells_its_speed_and_the_share_of_a_peak_that_is_known(tmp_path, m
   monkeypatch.setattr(flops, 'of_step', lambda task, batch: 1e9)
   (tmp_path / 'points.txt').write_text(POINTS)
   train(line(tmp_path / 'points.txt'), tmp_path / 'run')
-  assert "model FLOP/s; the peak of 'cpu' is not known here" in capsys.readouterr().out
+  assert "model GFLOP/s; the peak of 'cpu' is not known here" in capsys.readouterr().out
   monkeypatch.setattr(flops, 'PEAKS', {'cpu': (1e12, 1e12)})
   train(line(tmp_path / 'points.txt'), tmp_path / 'again')
   assert ' % of the peak of 1 x cpu in float32' in capsys.readouterr().out
