@@ -20,8 +20,8 @@ from posjax.experiment.task import Batch, Task
 TRAINING = 3  # forward passes that a step is worth
 
 # By a part of `device_kind`, dense products in FLOP/s: of bfloat16, and of float32 as JAX does them
-# by default, in TensorFloat-32 on GPUs and in bfloat16 on TPUs. From the vendors' data sheets; the
-# first that fits counts.
+# by default, in TensorFloat-32 on GPUs and in bfloat16 on TPUs. The numbers of the vendors' data
+# sheets as we remember them, not checked against the sheets; the first name that fits counts.
 PEAKS: Mapping[str, tuple[float, float]] = {
   'H100 PCIe': (756e12, 378e12),
   'H100': (989e12, 494e12),
@@ -39,7 +39,7 @@ PEAKS: Mapping[str, tuple[float, float]] = {
 
 
 def peak(device_kind: str, dtype: str) -> float | None:
-  """The FLOP/s of a device's matrix products; None where nobody told.
+  """The peak FLOP/s of a device's matrix products; None for a device that `PEAKS` does not list.
 
   Example:
     >>> peak('NVIDIA H100 80GB HBM3', 'bfloat16'), peak('cpu', 'float32')

@@ -15,7 +15,7 @@ from flax import nnx
 from ml_collections import ConfigDict
 
 import posjax
-from posjax.attention.choice import noted
+from posjax.attention.choice import OVER_DEVICES, noted
 from posjax.experiment import (
   checkpoint,
   cluster,
@@ -470,7 +470,7 @@ def finalize(
   check_folder()
   _write_results(prepared, scores, '', history)
   model = nnx.merge(prepared.graph, state.params, state.rest)
-  if prepared.computing['attention']['asked'] in sharding.OVER_CONTEXT:
+  if prepared.computing['attention']['asked'] in OVER_DEVICES:
     sharding.compute_attention_by(model, None)  # a text that is asked is on no mesh
   sample = ask_examples(task.ask, model, prepared.config.seed) if task.ask else ''
   rows = read(folder / METRICS)

@@ -17,13 +17,11 @@ import numpy as np
 from flax import nnx
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 
+from posjax.attention.choice import OVER_DEVICES
 from posjax.keys import Count
 from posjax.models.axes import AXES, ROWS, TOKENS
 from posjax.models.past import Past
 from posjax.nnx import Attention
-
-# Values of `config.attention.implementation` that compute attention over the axis `context`.
-OVER_CONTEXT = ('all_gather', 'ring')
 
 
 def make_mesh(data: Count = 1, fsdp: Count = 1, tensor: Count = 1, context: Count = 1) -> Mesh:
@@ -58,9 +56,9 @@ def compute_attention_by(model: nnx.Module, implementation: str | None) -> None:
 
 def check_context(mesh: Mesh, implementation: str | None) -> None:
   """Refuses an axis `context` over which no attention is computed."""
-  if mesh.shape['context'] > 1 and implementation not in OVER_CONTEXT:
+  if mesh.shape['context'] > 1 and implementation not in OVER_DEVICES:
     raise ValueError(
-      f'mesh.context must be 1 unless attention.implementation is one of {OVER_CONTEXT}, which '
+      f'mesh.context must be 1 unless attention.implementation is one of {OVER_DEVICES}, which '
       f'cut the tokens of a row, but got {mesh.shape["context"]} with {implementation!r}.'
     )
 
@@ -69,7 +67,7 @@ def seen(mesh: Mesh | None) -> contextlib.AbstractContextManager[Any]:
   """Where traced functions see the mesh: attention takes no kernel that XLA would have to cut.
 
   Raises:
-    ValueError: if the mesh has explicit axes, as `jax.make_mesh` makes them unless told.
+    ValueError: if the mesh has explicit axes, the default of `jax.make_mesh`.
   """
   if mesh is None:
     return contextlib.nullcontext()
@@ -117,6 +115,11 @@ def row_parts(mesh: Mesh) -> list[list[int]]:
   return [sorted({device.process_index for device in devices}) for devices in parts]
 
 
+def own_parts(mesh: Mesh) -> list[int]:
+  """The parts of the rows of a batch that this process has on its devices."""
+  return [part for part, each in enumerate(row_parts(mesh)) if jax.process_index() in each]
+
+
 def put_batch(batch: Mapping[str, np.ndarray], mesh: Mesh) -> dict[str, jax.Array]:
   """This process's rows of a batch, as global arrays: cut along the rows, and along the tokens.
 
@@ -125,8 +128,7 @@ def put_batch(batch: Mapping[str, np.ndarray], mesh: Mesh) -> dict[str, jax.Arra
       second axis is cut over `context`, where it can be divided.
     mesh: of devices.
   """
-  owners = row_parts(mesh)
-  mine = [part for part, each in enumerate(owners) if jax.process_index() in each]
+  owners, mine = row_parts(mesh), own_parts(mesh)
 
   def put(value: np.ndarray) -> jax.Array:
     each = len(value) // len(mine)
@@ -145,9 +147,11 @@ def put_batch(batch: Mapping[str, np.ndarray], mesh: Mesh) -> dict[str, jax.Arra
 
 
 def put_whole(batch: Mapping[str, np.ndarray], mesh: Mesh) -> dict[str, jax.Array]:
-  """A batch that every process has whole, cut as by `put_batch`; filled up with rows of zeros."""
-  owners = row_parts(mesh)
-  mine = [part for part, each in enumerate(owners) if jax.process_index() in each]
+  """A batch of which every process holds all rows, cut as by `put_batch`.
+
+  Rows of zeros are added until all parts have as many.
+  """
+  owners, mine = row_parts(mesh), own_parts(mesh)
 
   def rows_of(value: np.ndarray) -> np.ndarray:
     filled = np.pad(value, [(0, -len(value) % len(owners))] + [(0, 0)] * (value.ndim - 1))

@@ -6,6 +6,7 @@ from typing import Any
 from flax import nnx
 from ml_collections import ConfigDict
 
+from posjax.attention.choice import OVER_DEVICES
 from posjax.experiment import checkpoint, optimizer, settings, sharding, training, warm_start
 from posjax.experiment import workdir as workdirs
 from posjax.experiment.evaluation import higher
@@ -23,7 +24,7 @@ def read_config(workdir: Path) -> ConfigDict:
     config = ConfigDict(_tuples(stored))
     settings.check(config)
     config = settings.with_defaults(config)
-    if settings.attention_of(config).get('implementation') in sharding.OVER_CONTEXT:
+    if settings.attention_of(config).get('implementation') in OVER_DEVICES:
       config.attention.implementation = None  # a text that is asked is on no mesh
   except (ValueError, TypeError) as error:
     raise ValueError(f'{path}: {error}') from error

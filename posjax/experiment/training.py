@@ -231,7 +231,7 @@ def make_step(
 
 
 def _parts(array: jax.Array, count: int) -> jax.Array:
-  """[B, ..] as [count, B / count, ..], where each part has every count-th row.
+  """Cuts the rows of an array [B, ..] into parts, [count, B / count, ..], of every count-th row.
 
   A device then has as many rows of each part, and none moves.
   """
