@@ -211,11 +211,13 @@ def test_fractions_and_their_gradients_are_the_references():
   assert error(slope('blockwise'), slope('dense')) <= 1e-5
 
 
+@pytest.mark.slow
 def test_several_leading_axes_and_none_are_the_references():
   same(Case('alibi(learned=True)', batch=(2, 3)), causal=True)
   same(Case('alibi(learned=True)', batch=()), causal=True)
 
 
+@pytest.mark.slow
 def test_bfloat16_is_summed_in_float32():
   case = Case('alibi', 60, 60, dtype=jnp.bfloat16)
   same(case, tolerance=1e-2, causal=True)

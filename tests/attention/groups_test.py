@@ -61,6 +61,7 @@ def test_what_rows_and_heads_have_of_their_own_travels_with_them(monkeypatch):
   assert found
 
 
+@pytest.mark.slow
 def test_heads_with_parameters_of_their_own_get_them(monkeypatch):
   found = numbers(monkeypatch, 1)
   same(Case('shaw(max_distance=4, per_head=True)+alibi(learned=True)', batch=(4,)), causal=True)

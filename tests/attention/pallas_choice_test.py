@@ -22,6 +22,7 @@ def target(monkeypatch):
   monkeypatch.setattr(fused, 'target_of', lambda device, mosaic=False: found)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
   'line', [pytest.param('t5', marks=pytest.mark.slow), 'transformer_xl+alibi(learned=True)']
 )

@@ -109,6 +109,7 @@ def steps_of(kernel, case, **options):
   return math.prod(call['grid_mapping'].grid)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize('options', TOO_FAR)
 @pytest.mark.usefixtures('alone')
 def test_where_a_bias_is_constant_its_gradient_is_what_the_others_leave(options):
@@ -131,6 +132,7 @@ def test_where_a_bias_is_constant_rows_may_begin_elsewhere():
   same(case, causal=True, q_pos=case.pos + 100, q_order=case.pos, k_order=case.pos)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures('alone')
 def test_a_window_that_looks_ahead_too_is_the_references():
   same(Case('t5(bidirectional=True)'), window=(5, 3))
@@ -171,6 +173,7 @@ def test_bfloat16_is_summed_in_float32():
     assert error(one, truth) <= 3 * 2**-8
 
 
+@pytest.mark.slow
 @either_target
 @pytest.mark.usefixtures('alone')
 def test_without_a_bias_ids_need_not_count_up():
@@ -198,6 +201,7 @@ def test_blocks_that_cannot_meet_are_not_computed():
   assert not jnp.isfinite(out[:, 16:]).any()
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures('alone')
 def test_mapped_it_is_the_same():
   case = Case('t5')

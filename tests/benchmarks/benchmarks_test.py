@@ -253,6 +253,7 @@ def our_count(scheme):
   return sum(math.prod(leaf.shape) for leaf in jax.tree.leaves(nnx.state(model, nnx.Param)))
 
 
+@pytest.mark.slow
 def test_the_step_on_jax_nn_is_ours_without_positions():
   losses = []
   for way in ('', 'jax.nn xla'):
@@ -262,6 +263,7 @@ def test_the_step_on_jax_nn_is_ours_without_positions():
   np.testing.assert_allclose(losses[1], losses[0], rtol=1e-5)
 
 
+@pytest.mark.slow
 def test_a_step_in_bfloat16_computes_in_it_and_trains_float32():
   one = SMALL._replace(dtype='bfloat16', layers=1)
   batch = posjax_decoder.inputs(one)

@@ -285,6 +285,12 @@ def trains(scheme):
   return bool(jax.tree.leaves(posjax.split(scheme, shapes(scheme))[0]))
 
 
+def has_own_logits(scheme):
+  """Whether tiles compute what this scheme alone has: other schemes share all that they compute."""
+  own = declares(scheme, 'logits') or scheme.values.add or scheme.traits.tiled != Tiled()
+  return bool(own)
+
+
 def every_place(scheme, params, given):
   """What each place of the scheme gives in the layer, before any attention, and its faster form."""
   q, k, v, ready, (pos, at, *_) = sides(scheme, params, given)
@@ -402,7 +408,7 @@ def test_every_trained_parameter_has_a_gradient_and_every_fixed_one_none(name):
     np.testing.assert_array_equal(grad, 0, err_msg=str(path))
 
 
-@every_scheme_that(trains)
+@few_schemes_and(where=trains)
 def test_gradients_of_trained_parameters_are_those_of_differences(name):
   """The gradients of the reference, with which those of the engine are compared below."""
   scheme, params = subject(name).scheme, parameters(subject(name).scheme)
@@ -513,7 +519,7 @@ def test_instances_with_different_arguments_do_not_disturb_each_other(line):
 # Tiles.
 
 
-@every_scheme
+@few_schemes_and(has_own_logits)
 def test_a_tile_of_the_answer_is_the_answer_for_a_tile_of_queries(name):
   scheme = subject(name).scheme
   q, k, v, ready, stream = run_sides(scheme)
@@ -688,12 +694,6 @@ def engine_is_the_reference(scheme, ids, mask, **options):
     found = engine(*wide, given, None if options else mask)
     for one, other in zip(*map(jax.tree.leaves, (found, reference)), strict=True):
       assert abs(one - other).max() <= 1e-6 * abs(other).max()
-
-
-def has_own_logits(scheme):
-  """Whether tiles compute what this scheme alone has: other schemes share all that they compute."""
-  own = declares(scheme, 'logits') or scheme.values.add or scheme.traits.tiled != Tiled()
-  return bool(own)
 
 
 @few_schemes_and(has_own_logits)
@@ -1101,7 +1101,7 @@ def test_an_empty_state_is_no_state(name):
   chex.assert_trees_all_equal(at, again)
 
 
-@every_scheme
+@few_schemes_and(lambda scheme: declares(scheme, 'prepare'))
 def test_left_padding_changes_nothing(name):
   scheme = subject(name).scheme
   params, given = parameters(scheme), inputs(scheme)

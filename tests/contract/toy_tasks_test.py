@@ -201,6 +201,7 @@ def test_a_loss_of_whole_rows_learns_and_its_scores_are_those_of_rows_one_by_one
   assert evaluated[1].keys() == {'step', 'eval_rows', 'eval_nats'}
 
 
+@pytest.mark.slow
 def test_a_task_from_outside_is_asked_in_batches_with_styled_text_and_a_picture(
   trained, tmp_path, monkeypatch, capsys
 ):

@@ -30,6 +30,7 @@ def test_every_scheme_stands_in_one_group():
   assert sorted(found) == sorted(posjax.names())
 
 
+@pytest.mark.slow
 def test_rope_is_drawn_as_the_sum_of_cosines_of_the_distance():
   width = gallery.DIMS.head_dim
   frequencies = 1e4 ** (-2 * np.arange(width // 2) / width)

@@ -155,10 +155,10 @@ def _means(members, seeds):
 
 
 @functools.cache
-def pool(folders):
+def pool(folders, means):
   """All groups and all differences of two, [count, 5], by their mean.
 
-  Columns are the mean, low, high, the half width at the level of equality, and the metric's margin.
+  Intervals over examples take long, and are made for the printed means alone. Columns are the mean, low, high, the half width at the level of equality, and the metric's margin.
   """
   found = [np.zeros((0, 5))]
   every = groups(folders)
@@ -173,7 +173,7 @@ def pool(folders):
       mine += [_intervals(differences, step) for step in {float(steps[i]), 0.0}]
       if metric == 'loss':  # in per cent of the other
         mine.append(_intervals(100 * (values / values[i] - 1), 0.0))
-    mine.append(np.array([*_over_examples(members)]).reshape(-1, 4))
+    mine.append(np.array([*_over_examples(members, means)]).reshape(-1, 4))
     mine = np.concatenate(mine)
     found.append(np.column_stack([mine, np.full(len(mine), MARGINS.get(metric, 0.5))]))
   known = np.concatenate(found)
@@ -199,17 +199,23 @@ def _intervals(values, steps):
   return np.stack([mean, mean - half, mean + half, half * NARROW[count] / T[count]], 1)
 
 
-def _over_examples(members):
-  """Intervals over seeds and examples, which are wider."""
+def _over_examples(members, means):
+  """Intervals over seeds and examples, which are wider, of those with one of these means."""
+  printed = np.array([abs(float(mean)) for mean in means])
+  near = np.array([_rounding(mean) for mean in means])
+  is_printed = lambda values: (abs(abs(np.mean(values)) - printed) <= near).any()
   known = [group for group in members if len(group.left_out) == len(group.numbers) > 1]
   for group in known:
-    yield _both(list(group.numbers.values()), group.step, list(group.left_out.values()))
+    values = list(group.numbers.values())
+    if is_printed(values):
+      yield _both(values, group.step, list(group.left_out.values()))
   for one, other in itertools.combinations(known, 2):
     seeds = sorted(set(one.left_out) & set(other.left_out))
     if len(seeds) > 1 and len(one.left_out[seeds[0]]) == len(other.left_out[seeds[0]]):
       values = [one.numbers[seed] - other.numbers[seed] for seed in seeds]
-      without = [np.subtract(one.left_out[x], other.left_out[x]).tolist() for x in seeds]
-      yield _both(values, one.step, without)
+      if is_printed(values):
+        without = [np.subtract(one.left_out[x], other.left_out[x]).tolist() for x in seeds]
+        yield _both(values, one.step, without)
 
 
 def _both(values, step, without):
@@ -219,14 +225,13 @@ def _both(values, step, without):
 
 def missing(text, folders):
   """The intervals of a text that no runs of these lines have."""
-  known = pool(tuple(sorted(set(folders))))
-  found = PRINTED.findall(text)
+  known, found = _pool_of(text, folders), PRINTED.findall(text)
   return ['{} [{}, {}]'.format(*each) for each in found if not len(_entries(each, known))]
 
 
 def not_equal(text, folders):
   """Differences that are said to be equal, and are not, or that are equal by the margin, unsaid."""
-  known, wrong = pool(tuple(sorted(set(folders)))), []
+  known, wrong = _pool_of(text, folders), []
   for found in DIFFERENCE.finditer(text):
     there = _entries(PRINTED.match(found[0]).groups(), known)
     equal = abs(there[:, 0]) + there[:, 3] < there[:, 4]
@@ -236,11 +241,20 @@ def not_equal(text, folders):
   return wrong
 
 
+def _pool_of(text, folders):
+  means = {mean for mean, _, _ in PRINTED.findall(text)}
+  return pool(tuple(sorted(set(folders))), tuple(sorted(means)))
+
+
+def _rounding(printed):
+  """How far a number may be from what is printed of it."""
+  return 0.5001 * 10.0 ** -len(printed.partition('.')[2])
+
+
 def _entries(printed, known):
   """Those of the pool that are printed so."""
-  digits = [len(each.partition('.')[2]) for each in printed]
   mean, low, high = map(float, printed)
-  near = 0.5001 * 10.0 ** -np.array([digits[0], digits[1], digits[1]])
+  near = np.array([_rounding(printed[0]), _rounding(printed[1]), _rounding(printed[1])])
   first, end = np.searchsorted(known[:, 0], [mean - near[0], mean + near[0]])
   there = known[first:end]
   good = np.abs(there[:, :3] - [mean, low, high]) <= near

@@ -424,6 +424,7 @@ def test_an_encoder_can_be_asked_too(tmp_path):
   assert len(lines['answer'].split()) == len(lines['asked'].split()) == 3
 
 
+@pytest.mark.slow
 def test_a_resumed_run_keeps_the_vocabulary_that_it_stored(tmp_path, monkeypatch):
   """Stopped at step 2; the stored words are put in another order, which a new one never has.
 

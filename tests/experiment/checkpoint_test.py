@@ -236,6 +236,7 @@ def same(tree, other):
   chex.assert_trees_all_equal(jax.tree.leaves(tree), jax.tree.leaves(other))
 
 
+@pytest.mark.slow
 def test_a_run_is_scored_and_asked_with_its_best_checkpoint(tmp_path, other_text, capsys):
   changes = {'task.data': other_text, 'checkpoint.use': 'best', 'checkpoint.keep': 3}
   config = small(**OVERFITTED, **changes)

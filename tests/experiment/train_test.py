@@ -104,6 +104,7 @@ def test_what_looks_like_markup_or_a_formula_is_text_in_pictures_and_tables(undr
   assert undrawn.result.sample in undrawn.shown
 
 
+@pytest.mark.slow
 def test_batch_norm_trains_in_a_run_and_its_model_speaks(tmp_path, monkeypatch):
   monkeypatch.setattr(report, 'draw', lambda *arguments: None)
   sizes = {'steps': 2, 'model.num_layers': 1, 'model.width': 8, 'task.eval_factors': (1,)}
@@ -135,6 +136,7 @@ def test_beyond_a_learned_table_there_is_a_word_and_no_crash(tmp_path, capsys):
   assert [row['why'] for row in rows.values()] == ['', 'beyond its table']
 
 
+@pytest.mark.slow
 def test_ids_that_a_scheme_refuses_are_reported_at_their_length(tmp_path, capsys, monkeypatch):
   monkeypatch.setattr(report, 'draw', lambda *arguments: None)
   result = train(small(scheme='randomized(max_length=64)+rope', steps=3), tmp_path)
@@ -187,6 +189,7 @@ def check_mesh(mesh, steps):
   assert difference.max() < 1e-4
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures('eight_devices')
 @pytest.mark.parametrize('mesh', DEFAULT)
 def test_eight_devices_learn_in_five_steps_what_one_learns(mesh):
@@ -275,6 +278,7 @@ def test_a_scheme_of_ones_own_trains_like_any_other(tmp_path):
   assert any("'rate'" in jax.tree_util.keystr(path) for path, _ in held)
 
 
+@pytest.mark.slow
 def test_in_bfloat16_weights_are_float32_and_the_model_is_scored_from_them(tmp_path, monkeypatch):
   monkeypatch.setattr(report, 'draw', lambda *arguments: None)
   sizes = {'steps': 4, 'task.eval_factors': (1,), 'task.eval_tokens': 64, 'task.sample_length': 3}

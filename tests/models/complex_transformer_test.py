@@ -41,6 +41,7 @@ def in_segments(made, length, size):
   return jnp.concatenate(said, axis=1), past
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
   ('line', 'kind', 'window', 'segment', 'memory'),
   [

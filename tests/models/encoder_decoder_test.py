@@ -122,6 +122,7 @@ def test_the_order_of_the_source_is_lost_without_positions_and_only_then(line):
   assert (off < 1e-5) if line == 'none' else (off > 1e-2)
 
 
+@pytest.mark.slow
 def test_rows_of_a_state_are_reordered_and_its_random_ids_are_those_of_the_row():
   """Cross-attention has a bias of its own, so that its ids are reordered as well."""
   line = 'randomized(max_length=64)+rope'

@@ -110,6 +110,7 @@ def test_padded_prompts_say_what_each_says_alone(line, changes):
   np.testing.assert_array_equal(said(model), expected)
 
 
+@pytest.mark.slow
 def test_the_most_likely_tokens_of_padded_prompts_are_those_of_each_row_alone():
   model = transformer('learned+rope', 't5', window=(3, None))
   expected, _ = alone(model, temperature=0.0)
@@ -124,6 +125,7 @@ def test_logits_of_padded_prompts_are_those_of_each_row_alone(window):
   assert error(through_the_cache(model, expected), logits) <= 1e-5
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
   ('ids', 'line'),
   [

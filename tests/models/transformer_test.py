@@ -257,6 +257,7 @@ def test_a_scheme_of_complex_embeddings_makes_every_layer_complex():
   np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_a_complex_encoder_decoder_reads_complex_memory_by_its_modulus():
   """Cross-attention pair by pair in complex128: softmax of |q . conj(k)| / sqrt(D)."""
   sizes = {'num_layers': 2, 'width': 16, 'num_heads': 2}

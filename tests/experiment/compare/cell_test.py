@@ -69,6 +69,7 @@ def test_a_cell_says_what_its_run_says_and_the_same_when_it_is_run_again(tmp_pat
   assert not (tmp_path / 'other').exists()
 
 
+@pytest.mark.slow
 def test_what_was_read_is_the_same_for_all_schemes_and_another_for_another_seed(tmp_path):
   text = ''.join(np.random.default_rng(0).choice(list('abcdefghij '), 60_000))
   (tmp_path / 'letters.txt').write_text(text)
@@ -86,6 +87,7 @@ def test_what_was_read_is_the_same_for_all_schemes_and_another_for_another_seed(
   assert read(scheme='alibi')['examples'] != first['examples']
 
 
+@pytest.mark.slow
 def test_seeds_share_their_program_and_not_their_numbers(tmp_path):
   texts, values = [], []
   for seed in (0, 1):

@@ -78,6 +78,7 @@ def test_where_nothing_was_learned_the_page_says_what_to_do(tmp_path):
   assert 'No run of any scheme has learned' in nothing
 
 
+@pytest.mark.slow
 def test_small_plots_begin_where_curves_would_cover_one_another(tmp_path):
   schemes = ['none', 'rope', 'alibi', 't5', 'shaw', 'fire', 'kerple', 'sinusoidal']
   for some in (schemes[:7], schemes):

@@ -104,6 +104,7 @@ def test_lengths_are_those_of_the_first_config_where_none_are_asked_for(two):
   assert {length for each in found.values() for length in each.values()} <= set(LENGTHS)
 
 
+@pytest.mark.slow
 def test_what_does_not_compare_is_refused(folder, tmp_path):
   rope = str(folder / 'rope')
   with pytest.raises(ValueError, match='Two or more different folders are compared'):

@@ -82,6 +82,7 @@ def compare_memory(past, name):
     np.testing.assert_allclose(inputs, expected, rtol=2e-5, atol=2e-6)
 
 
+@pytest.mark.slow
 def test_the_authors_model_in_segments_of_training():
   model, bias = as_the_authors()
   losses, pasts = authors_losses(model, bias, GOLDEN['lm_data'], 4, model.init_past(2, 5))

@@ -180,6 +180,7 @@ def test_without_an_encoder_a_span_is_scored_by_the_words_at_its_ends():
   assert apart == expected
 
 
+@pytest.mark.slow
 def test_dropout_is_shared_by_all_words_of_a_sentence_and_by_no_two_sentences(key):
   x = jnp.ones((2, 5, 64))
   norm = nnx.LayerNorm(64, rngs=nnx.Rngs(0))

@@ -79,6 +79,7 @@ def compiled(name):
   return model, run
 
 
+@pytest.mark.slow
 @each_model
 def test_padding_changes_nothing_and_a_pair_does_not_know_its_neighbours(name):
   model, run = compiled(name)

@@ -46,6 +46,7 @@ def drawn(rows, width, letters, lengths):
   return Sentences(**{name: jnp.asarray(array) for name, array in arrays.items()})
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
   'kind', ['cnn', *(pytest.param(kind, marks=pytest.mark.slow) for kind in ('transformer', 'lstm'))]
 )

@@ -146,6 +146,7 @@ def test_own_tokens_are_those_of_greedy_search_one_by_one(folder, config):
   np.testing.assert_allclose(float(arrays['loss'].sum()), loss, rtol=1e-5)
 
 
+@pytest.mark.slow
 def test_a_sentence_beyond_a_table_has_no_score_and_says_so(folder):
   task = made(folder, 'learned(max_length=3)')
   assert scores(task, 'beam 4').why == 'beyond its table'
@@ -166,6 +167,7 @@ def test_it_answers_an_empty_line_unseen_characters_and_2000_words(folder, token
     assert '(no translation' not in answer.plain
 
 
+@pytest.mark.slow
 def test_the_answer_to_a_text_does_not_depend_on_the_texts_beside_it(folder):
   task = made(folder, 'sinusoidal')
   model, key = task.model(nnx.Rngs(1)), jax.random.key(0)
