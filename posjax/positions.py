@@ -121,9 +121,8 @@ def zigzag(tree: Any, devices: int, axis: int = 1) -> Any:
   Permute all that belongs to tokens once, before the model: tokens, ids, order, segments, targets
   and masks of tokens. Attention follows the order of tokens, and not their places in the array.
 
-  What goes by the places of tokens in the array is not right in this layout: the `prepare` of some
-  schemes, as `forgetting`; `cope`, which sums over keys; and shifting tokens by one to make them
-  targets, which is to come before.
+  `forgetting` and `cope`, which go by the places of tokens in the array, refuse this layout.
+  Shifting tokens by one to make them targets is to come before.
 
   Args:
     tree: arrays [B, T, ...], or with T elsewhere.

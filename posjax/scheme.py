@@ -16,6 +16,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int, Num, Shaped
 
 from posjax.arguments import Size, Whole, read, shown
+from posjax.math.token_order import refuse_other_orders
 
 Params = Any  # a dict of arrays; for a chain, a tuple with one dict per member
 At = Any  # what `prepare` knows about each token: a tree of arrays [B, T, ...]
@@ -273,9 +274,10 @@ class Traits(NamedTuple):
 
   Attributes:
     axes: ids per token: 1 for [B, T], n for [B, T, n]; 0 for any number of them.
-    mixes: letters of the axes over which `logits` or `values.add` are not pointwise, so that
-      attention may not be cut along them: 'S' keys, 'H' heads. With 'S', the logits that `logits`
-      receives are masked already, with the keys in token order.
+    mixes: letters of the axes over which functions are not pointwise. 'S' keys and 'H' heads:
+      `logits` or `values.add` are not, so that attention may not be cut along them; with 'S', the
+      logits that `logits` receives are masked already. 'T' tokens: `prepare` is not. With 'S' and
+      'T', tokens must stand in the array in their order.
     fixed: names of the parameters that are constants: stored, never trained nor decayed.
     tiled: faster ways to compute places 2 to 4 in tiles; they add nothing.
     parts: the members of a chain, flat; empty otherwise.
@@ -484,6 +486,7 @@ def prepare(
   *,
   segments: Num[Array, '...'] | None = None,
   last_segment: Num[Array, '...'] | None = None,
+  order: Num[Array, '...'] | None = None,
 ) -> tuple[Params, At]:
   """Calls the scheme's `prepare`, and tells it where documents start.
 
@@ -498,13 +501,16 @@ def prepare(
     segments: document of each token, [B, T]; 0 is padding. None: all are in one.
     last_segment: document of the token of `last`, [B], 0 where there is none. None: that of the
       first token, if there is a `last`.
+    order: index of each token in its stream, [B, T]; None: the ids, where they can be one. It is
+      needed to refuse another order of tokens for a scheme whose `prepare` goes by it.
 
   Returns:
     `(params, at)`, for `attend`.
 
   Raises:
     TypeError: if `scheme` is no Scheme, `x` no array, or the segments are no integers.
-    ValueError: if `x` has other axes, or there is not one segment for each token.
+    ValueError: if `x` has other axes, there is not one segment for each token, or the tokens stand
+      in an order in which the scheme would be wrong (NaN, if that is known only at run time).
 
   Example:
     >>> params, at = prepare(Scheme(), {}, jnp.ones((1, 2, 4)), jnp.array([[0, 1]]))
@@ -522,7 +528,14 @@ def prepare(
   if last_segment is None:
     last_segment = jnp.zeros_like(segments[:, 0]) if last is None else segments[:, 0]
   before = jnp.concatenate([last_segment[:, None], segments[:, :-1]], axis=1)
-  return scheme.prepare(params, x, pos, last, segments != before)
+  params, at = scheme.prepare(params, x, pos, last, segments != before)
+  if 'T' in scheme.traits.mixes:
+    if order is None and not declares(scheme, 'ids') and pos.ndim < 3:
+      order = pos
+    if order is not None:
+      rows = order.reshape(-1, x.shape[1])
+      at = refuse_other_orders(at, rows, segments)
+  return params, at
 
 
 def _check_input(x: Any) -> None:

@@ -17,9 +17,9 @@ from jaxtyping import Array, Bool, Inexact, Int
 from posjax.attention import places
 from posjax.attention.blockwise import engine
 from posjax.attention.devices import Device, here
-from posjax.attention.distances import known
 from posjax.attention.inputs import Operands, Rules, Side
 from posjax.math.differences import rises_by_one
+from posjax.math.known import known
 from posjax.scheme import Scheme, declares
 
 

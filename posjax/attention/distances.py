@@ -6,7 +6,6 @@ JAX differentiates the table with respect to the scheme's parameters; a tile rea
 is the same for all tiles of a diagonal, and adds its cotangents to that part.
 """
 
-from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
@@ -16,7 +15,7 @@ from jax import lax
 from jaxtyping import Array, Bool, Float, Num
 
 from posjax.attention import places
-from posjax.attention.inputs import Side, known_numbers
+from posjax.attention.inputs import Side
 from posjax.math.differences import count_up, saturating_subtract
 from posjax.math.toeplitz import along, layout
 from posjax.scheme import Ids, Params, Scheme, declares
@@ -73,15 +72,6 @@ def check_known(scheme: Scheme, q: Side, k: Side) -> None:
       raise ValueError(
         f'Ids of one row must differ by at most {limit}, but got {ids[0]} and {ids[1]}.'
       )
-
-
-def known(function: Callable[..., Array], *arrays: Any) -> bool | None:
-  """The answer of a function of arrays that are known while tracing; None where one is not."""
-  if any(isinstance(array, jax.core.Tracer) for array in jax.tree.leaves(arrays)):
-    return None
-  with known_numbers():
-    answer = function(*arrays)
-  return None if isinstance(answer, jax.core.Tracer) else bool(answer)
 
 
 def _is_known(ids: Array) -> bool:

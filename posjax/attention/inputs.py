@@ -4,7 +4,6 @@ All leading axes are flattened to one, and defaults are filled in. Nothing is cl
 ignored: every message says what was wrong, what was expected and what was given.
 """
 
-import contextlib
 import math
 from typing import Any, NamedTuple
 
@@ -16,6 +15,8 @@ from jaxtyping import Array, Bool, Float, Inexact, Int, Num
 from posjax.arguments import Positive, Share, Size, Whole, describe, read, shown
 from posjax.attention import padding, parameters
 from posjax.expression import get
+from posjax.math.known import known_numbers
+from posjax.math.token_order import refuse_other_orders
 from posjax.scheme import At, Ids, Params, PRNGKey, Scheme, check_key, declares
 
 _LOGIT_CAP, _WINDOW_END = Positive | None, Whole | None
@@ -206,23 +207,10 @@ def read_call(
   padded = q_segments is not None or mask is not None
   if padded and (mask is not None or not zero_padding):
     flat_v = padding.zeroed(flat_v, k_side.segments)
+  if 'S' in scheme.traits.mixes and (rules.causal or rules.window or k_order is not None):
+    flat_v = refuse_other_orders(flat_v, k_side.order, k_side.segments)
   operands = Operands(params, q_side, k_side, flat_v, mask, sinks, dropout_key, bias)
   return Call(scheme, rules, operands, q.shape, k.shape[-3], v.dtype, padded)
-
-
-def known_numbers() -> contextlib.AbstractContextManager[Any]:
-  """Where functions of arrays that are known while tracing stay known.
-
-  Inside `jax.shard_map` JAX cannot compute while it traces: there, nothing stays known.
-  """
-  inside = bool(jax.sharding.get_abstract_mesh().manual_axes)
-  return contextlib.nullcontext() if inside else jax.ensure_compile_time_eval()
-
-
-def known_arange(length: int) -> Int[Array, ' length']:
-  """`jnp.arange(length)`, which stays known in a function that is traced."""
-  with known_numbers():
-    return jnp.arange(length, dtype=jnp.int32)
 
 
 def read_scheme(scheme: Scheme | str) -> Scheme:

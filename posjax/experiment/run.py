@@ -124,6 +124,8 @@ def setup(
   _check_alike(config, task, reached)
   training.check_batch(task, config.batch_size, config.model.get('width', 1), mesh)
   options = {'accumulate': config.accumulate, 'skip_not_finite': config.skip_not_finite}
+  if task.any_order and settings.attention_of(config).get('implementation') == 'ring':
+    options['zigzag'] = mesh.shape['context']  # so that no device waits for another
   step = training.make_step(task, graph, transform, config.seed, mesh, **options)
   rows = Rows(task.train_batches, mesh)
   both = nnx.merge_state(state.params, state.rest)

@@ -188,6 +188,9 @@ class Task(NamedTuple):
     weight: `(batch) -> number`, in JAX: how many tokens or rows `loss` is a mean over, so that the
       loss of a batch is the weighted mean of those of its parts. None where it is no such mean:
       gradients cannot be accumulated then.
+    any_order: whether `loss` is the same where the tokens of all rows stand in another order, so
+      that training may lay them out over devices in the way that is fastest. The arrays of a batch
+      are [B, T] then.
   """
 
   facts: Mapping[str, str]
@@ -200,6 +203,7 @@ class Task(NamedTuple):
   vocabulary: Mapping[str, Any] | None = None
   memory: Memory | None = None
   weight: Callable[[Batch], Any] | None = None
+  any_order: bool = False
 
 
 def count_tokens(batch: Batch) -> int:

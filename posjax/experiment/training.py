@@ -3,6 +3,7 @@
 import functools
 import math
 import os
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
@@ -11,6 +12,7 @@ import optax
 from flax import nnx
 from jax.sharding import Mesh
 
+from posjax import positions
 from posjax.experiment import sharding
 from posjax.experiment.task import TOKENS, Task, count_tokens
 
@@ -52,9 +54,18 @@ def create(
   skip_not_finite: int = 0,
 ) -> tuple[Any, State]:
   """The model's structure and a new state, made where it will live."""
+  graph, shapes, make = planned(task, optimizer, skip_not_finite)
+  _check_memory(shapes, mesh)
+  return graph, jax.jit(make, out_shardings=sharding.of_state(shapes, mesh))(seed)
+
+
+def planned(
+  task: Task, optimizer: optax.GradientTransformation, skip_not_finite: int = 0
+) -> tuple[Any, State, Callable[[Any], State]]:
+  """The model's structure, the shapes of a state, and what makes one from a seed."""
   kept = {}  # the structure is no array, so no jitted function returns it
 
-  def arrays(seed):
+  def make(seed):
     rngs = nnx.Rngs(jax.random.key(seed))
     kept['graph'], params, rest = nnx.split(task.model(rngs), nnx.Param, ...)
     past = None if task.memory is None else task.memory.start()
@@ -63,11 +74,8 @@ def create(
       started = Counted(started, jnp.zeros(2, jnp.int32))
     return State(params, rest, started, past)
 
-  shapes = jax.eval_shape(arrays, seed)
-  _check_memory(shapes, mesh)
-  shardings = sharding.of_state(shapes, mesh)
-  state = jax.jit(arrays, out_shardings=shardings)(seed)
-  return kept['graph'], state
+  shapes = jax.eval_shape(make, 0)
+  return kept['graph'], shapes, make
 
 
 def _check_memory(shapes: State, mesh: Mesh) -> None:
@@ -148,6 +156,7 @@ def make_step(
   mesh: Mesh | None = None,
   accumulate: int = 1,
   skip_not_finite: int = 0,
+  zigzag: int = 1,
 ):
   """`(state, batch, step) -> (state, loss)`, jitted; the old state's memory is used again.
 
@@ -166,9 +175,17 @@ def make_step(
     skip_not_finite: how many updates may be skipped in a run because the loss or a gradient is not
       finite; a state of `create` counts them. Once there are more, the state changes no more. 0: an
       update is made whatever its numbers are.
+    zigzag: over how many devices tokens are laid out as `posjax.positions.zigzag` does, where twice
+      as many divide them. 1: they stay where they are.
   """
 
+  def laid_out(batch):
+    if zigzag == 1 or any(array.shape[1] % (2 * zigzag) for array in batch.values()):
+      return batch
+    return positions.zigzag(batch, zigzag)
+
   def loss_of(params, rest, past, batch, key):
+    batch = laid_out(batch)
     # Variables are made anew here: statistics may change only where they were made, by Flax's rule.
     model = nnx.merge(graph, params, jax.tree.map(lambda leaf: leaf, rest))
     ids_key, train_key = jax.random.split(key)
@@ -176,35 +193,14 @@ def make_step(
     return loss, (nnx.state(model, nnx.Not(nnx.Param)), past)
 
   gradient = jax.value_and_grad(loss_of, has_aux=True)
-
-  def accumulated(state: State, batch, key):
-    weigh: Any = task.weight
-    total = weigh(batch)
-
-    def add(sums, part):
-      index, rows = part
-      (loss, _), grads = gradient(
-        state.params, state.rest, None, rows, jax.random.fold_in(key, index)
-      )
-      weight = weigh(rows)
-      # A part in which nothing counts has the loss 0 / 0.
-      share = lambda new: jnp.where(weight > 0, new * (weight / total), 0)
-      return jax.tree.map(lambda old, new: old + share(new), sums, (loss, grads)), None
-
-    cut = jax.tree.map(lambda array: _parts(array, accumulate), batch)
-    zeros = jnp.zeros(()), jax.tree.map(jnp.zeros_like, state.params)
-    (loss, grads), _ = jax.lax.scan(add, zeros, (jnp.arange(accumulate), cut))
-    return (loss, (state.rest, None)), grads
+  if accumulate > 1:
+    gradient = _accumulated(gradient, task.weight, accumulate)
 
   @functools.partial(jax.jit, donate_argnums=0)
   def step(state: State, batch, index, seed):
     key = jax.random.fold_in(jax.random.key(seed), index)
     with sharding.seen(mesh):
-      (loss, (rest, past)), grads = (
-        gradient(state.params, state.rest, state.past, batch, key)
-        if accumulate == 1
-        else accumulated(state, batch, key)
-      )
+      (loss, (rest, past)), grads = gradient(state.params, state.rest, state.past, batch, key)
     if mesh is not None and past is not None:
       places = sharding.of_state(past, mesh)
       past = jax.lax.with_sharding_constraint(past, places)
@@ -212,22 +208,55 @@ def make_step(
     kept = before.state if skip_not_finite else before
     updates, after = optimizer.update(grads, kept, state.params)
     new = State(optax.apply_updates(state.params, updates), rest, after, past)
-    return (or_skipped(state, new, loss, grads, index) if skip_not_finite else new), loss
-
-  def or_skipped(state: State, new: State, loss, grads, index) -> State:
-    counted: Counted = state.optimizer
-    finite = functools.reduce(
-      jnp.logical_and, [jnp.isfinite(leaf).all() for leaf in jax.tree.leaves((loss, grads))]
-    )
-    count, last = counted.skipped
-    going = count <= skip_not_finite
-    old = state._replace(optimizer=counted.state)
-    kept = jax.tree.map(lambda new, old: jnp.where(finite & going, new, old), new, old)
-    bad = going & ~finite
-    skipped = jnp.stack([count + bad, jnp.where(bad, index, last)])
-    return kept._replace(optimizer=Counted(kept.optimizer, skipped))
+    if skip_not_finite:
+      finite = jax.tree.map(lambda leaf: jnp.isfinite(leaf).all(), (loss, grads))
+      finite = functools.reduce(jnp.logical_and, jax.tree.leaves(finite))
+      new = _or_skipped(state, new, finite, index, skip_not_finite)
+    return new, loss
 
   return functools.partial(step, seed=seed)
+
+
+def _accumulated(gradient: Callable[..., Any], weigh: Any, accumulate: int) -> Callable[..., Any]:
+  """The gradient of a batch as the weighted sum of those of its parts, one after the other."""
+
+  def of_parts(params, rest, past, batch, key):
+    total = weigh(batch)
+
+    def add(sums, part):
+      index, rows = part
+      (loss, _), grads = gradient(params, rest, past, rows, jax.random.fold_in(key, index))
+      weight = weigh(rows)
+      # A part in which nothing counts has the loss 0 / 0.
+      share = lambda new: jnp.where(weight > 0, new * (weight / total), 0)
+      return jax.tree.map(lambda old, new: old + share(new), sums, (loss, grads)), None
+
+    cut = jax.tree.map(lambda array: _parts(array, accumulate), batch)
+    zeros = jnp.zeros(()), jax.tree.map(jnp.zeros_like, params)
+    (loss, grads), _ = jax.lax.scan(add, zeros, (jnp.arange(accumulate), cut))
+    return (loss, (rest, past)), grads
+
+  return of_parts
+
+
+def _or_skipped(state: State, new: State, finite: Any, index: Any, limit: int) -> State:
+  """The new state, or the old one with one more update that was skipped.
+
+  Args:
+    state: the old one.
+    new: the new one, which does not count what is skipped.
+    finite: whether the loss and all gradients are finite.
+    index: of the step.
+    limit: how many updates may be skipped; once there are more, the state changes no more.
+  """
+  counted: Counted = state.optimizer
+  count, last = counted.skipped
+  going = count <= limit
+  old = state._replace(optimizer=counted.state)
+  kept = jax.tree.map(lambda new, old: jnp.where(finite & going, new, old), new, old)
+  bad = going & ~finite
+  skipped = jnp.stack([count + bad, jnp.where(bad, index, last)])
+  return kept._replace(optimizer=Counted(kept.optimizer, skipped))
 
 
 def _parts(array: jax.Array, count: int) -> jax.Array:

@@ -31,6 +31,7 @@ from posjax.layers.tokens import (
   check_tokens,
   without_padding,
 )
+from posjax.math.known import known_numbers
 from posjax.scheme import (
   At,
   Dims,
@@ -497,7 +498,7 @@ def _memory_order(layer: Layer, keys: Tokens, k: Array) -> Array:
   """The order of the keys; only a causal layer, or one with a window, looks at it."""
   batch, length, _ = keys.x.shape
   if not layer.causal and layer.window is None:
-    with inputs.known_numbers():
+    with known_numbers():
       return jnp.arange(length, dtype=jnp.int32)[None]
   check_order(layer.scheme, k, keys.pos, keys.pos, keys.order, keys.order)
   return keys.pos if keys.order is None else by_row('order', keys.order, batch, length, 1)
@@ -557,6 +558,7 @@ def prepared(
   segments = tokens.segments
   if segments is not None:
     segments = by_row('segments', segments, batch, length, 1)
+  order = None if tokens.order is None else by_row('order', tokens.order, batch, length, 1)
   documents = {'segments': segments, 'last_segment': last_segment}
-  params, at = prepare(scheme, params, tokens.x, pos, last, **documents)
+  params, at = prepare(scheme, params, tokens.x, pos, last, **documents, order=order)
   return params, tokens._replace(at=at)

@@ -13,7 +13,8 @@ Reference: Lin, Nikishin, He, Courville 2025, "Forgetting Transformer: Softmax A
 Forget Gate", https://arxiv.org/abs/2503.02130, section 3; initial values (a kernel of standard
 deviation 0.02 and an offset of 0, so that gates are about a half) from the authors' code. It is for
 causal attention: without a mask, later keys have the opposite sign, and their logits rise. The
-authors use it with and without RoPE, which is `rope+forgetting` here.
+authors use it with and without RoPE, which is `rope+forgetting` here. The sum goes by the places of
+tokens in the array, so any other order of the tokens of a document is refused.
 """
 
 import jax
@@ -136,4 +137,4 @@ def scheme() -> Scheme:
   def logits(params, logits, q, k, q_at, k_at):
     return logits + differences(q_at, k_at)
 
-  return Scheme(init=init, prepare=prepare, logits=logits, traits=Traits(axes=0))
+  return Scheme(init=init, prepare=prepare, logits=logits, traits=Traits(axes=0, mixes='T'))

@@ -370,3 +370,51 @@ def test_explicit_axes_give_the_reference(implementation):
   assert tuple(weights.sharding.spec)[:3] == ('data', 'tensor', 'context')
   for one, other in zip(*map(jax.tree.leaves, (found, expected)), strict=True):
     assert error(one, other) <= 1e-5
+
+
+def test_a_scan_over_layers_keeps_no_masks_of_all_pairs_of_a_ring():
+  """What depends on the orders alone is the same in each layer, and JAX would keep it for all."""
+  scheme = posjax.get('alibi(learned=True)')
+  params = posjax.init(scheme, jax.random.key(0), posjax.Dims(16, 2, 8))
+
+  def loss(q, params, pos):
+    def layer(x, _):
+      options = {'q_pos': pos, 'k_pos': pos, 'causal': True, 'implementation': 'ring'}
+      return posjax.attend(x, x, x, scheme, params, **options), None
+
+    return jax.lax.scan(layer, q, length=3)[0].sum()
+
+  with jax.set_mesh(mesh(context=4)):
+    q, pos = jnp.zeros((1, 2048, 2, 8)), jnp.arange(2048)
+    program = jax.make_jaxpr(jax.grad(loss, argnums=(0, 1)))(q, params, pos)
+  largest = max(leaf.aval.size for one in equations(program) for leaf in one.outvars)
+  assert largest <= 4 * q.size
+
+
+# Schemes that go by the places of tokens in the array.
+
+
+@pytest.mark.parametrize('implementation', [slow('dense'), slow('all_gather'), 'ring'])
+def test_tokens_in_another_order_are_refused_or_give_nan_where_a_scheme_goes_by_their_places(
+  implementation,
+):
+  """Forgetting sums gates along the row, and cope gates along the keys."""
+  x, pos = jnp.asarray(DRAW.normal(size=(2, 8, 8)), jnp.float32), jnp.arange(8)
+  zigzag = positions.zigzag(pos, 2, axis=0)
+  segments = jnp.array([[1, 1, 1, 1, 2, 2, 2, 2]])
+  # Each document counts up, but the second stands between two parts of the first.
+  between = positions.zigzag(jnp.array([[1, 1, 1, 1, 1, 1, 2, 2]]), 2)
+  for line in ('rope+forgetting', 'cope'):
+    layer = posjax.nnx.Attention(
+      8, 2, posjax.get(line), causal=True, implementation=implementation, rngs=nnx.Rngs(0)
+    )
+    run = nnx.jit(lambda layer, x, pos, segments: layer(x, pos, segments=segments))
+    with jax.set_mesh(mesh(context=2)):
+      for documents in (None, positions.zigzag(segments, 2), between):
+        with pytest.raises(ValueError, match='got another order'):
+          layer(x, zigzag, segments=documents)
+        assert jnp.isnan(run(layer, x, zigzag, documents)).all()
+      for documents in (None, segments):
+        found = run(layer, x, pos, documents)
+        expected = layer(x, pos, segments=documents)
+        assert error(found, expected) <= 1e-6

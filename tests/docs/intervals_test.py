@@ -158,7 +158,8 @@ def _means(members, seeds):
 def pool(folders, means):
   """All groups and all differences of two, [count, 5], by their mean.
 
-  Intervals over examples take long, and are made for the printed means alone. Columns are the mean, low, high, the half width at the level of equality, and the metric's margin.
+  Columns are the mean, low, high, the half width at the level of equality, and the metric's margin.
+  Intervals over examples take long, and are made for the printed means alone.
   """
   found = [np.zeros((0, 5))]
   every = groups(folders)

@@ -11,6 +11,7 @@ from flax import nnx
 
 from posjax.experiment import checkpoint, optimizer, report, sharding, training
 from posjax.experiment.run import make_task
+from posjax.experiment.task import Task, Unit
 from tests.experiment.support.faults import POINTS, line
 from tests.experiment.support.runs import losses, small
 from train import setup, train
@@ -31,6 +32,48 @@ def trained(config, steps=3):
 def weighted(model, batch, state, ids_key, train_key):
   squares = (model(batch['x']) - batch['y']) ** 2
   return (squares * batch['w']).sum() / batch['w'].sum(), state
+
+
+def test_tokens_are_laid_out_over_devices_where_twice_as_many_divide_them():
+  """Training with a ring does so, where the task and its scheme allow another order."""
+
+  def loss(model, batch, state, ids_key, train_key):
+    places = jnp.arange(batch['inputs'].shape[1])
+    return (batch['inputs'] * places[None] * model.weight[...]).sum(), state
+
+  class Model(nnx.Module):
+    def __init__(self):
+      self.weight = nnx.Param(jnp.ones(()))
+
+  graph, params = nnx.split(Model())
+  for length, order in ((8, [0, 1, 6, 7, 2, 3, 4, 5]), (6, [0, 1, 2, 3, 4, 5])):
+    task = Task({}, None, None, loss, Unit(''), ())
+    step = training.make_step(task, graph, SGD, seed=0, zigzag=2)
+    state = training.State(params, nnx.State({}), SGD.init(params), None)
+    _, value = step(jax.tree.map(jnp.copy, state), {'inputs': jnp.arange(length)[None]}, 1)
+    assert value == np.dot(order, np.arange(length))
+
+
+@pytest.mark.usefixtures('eight_devices')
+@pytest.mark.parametrize(
+  ('scheme', 'implementation', 'moved'),
+  [
+    ('rope', 'ring', True),
+    pytest.param('rope', 'all_gather', False, marks=pytest.mark.slow),
+    pytest.param('rope+forgetting', 'ring', False, marks=pytest.mark.slow),
+  ],
+)
+def test_a_run_lays_tokens_out_where_the_scheme_goes_by_their_ids(
+  scheme, implementation, moved, monkeypatch
+):
+  made = []
+  make_step = training.make_step
+  monkeypatch.setattr(training, 'make_step', lambda *a, **k: made.append(k) or make_step(*a, **k))
+  setup(
+    small(scheme=scheme, **{'mesh.context': 2, 'attention.implementation': implementation}),
+    Path('unused'),
+  )
+  assert made[0].get('zigzag', 1) == (2 if moved else 1)
 
 
 def test_accumulated_gradients_are_those_of_the_large_batch(tmp_path):

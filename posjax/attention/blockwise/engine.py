@@ -47,6 +47,7 @@ from posjax.attention.distances import Sizes, Table
 from posjax.attention.inputs import Operands, Rules, Side, Tokens
 from posjax.attention.softmax import Sums, started
 from posjax.math.heads import at_least_float32
+from posjax.math.known import known
 from posjax.scheme import Scheme, Values
 
 
@@ -134,7 +135,7 @@ def planned(scheme: Scheme, rules: Rules, x: Operands, unroll: bool = True) -> P
     scheme = _without_relative(scheme)
   tabulated = False
   if distances.is_useful(scheme, q.pos, k.pos):
-    tabulated = rules.counting or distances.known(distances.counts_up, q.pos, k.pos)
+    tabulated = rules.counting or known(distances.counts_up, q.pos, k.pos)
   if tabulated is False:
     scheme = _without_relative(scheme)
   trained = bool(jax.tree.leaves(split(x.params)[0]))

@@ -21,6 +21,7 @@ from jaxtyping import Array, Inexact
 from posjax.attention import distances
 from posjax.attention.context import ring as around
 from posjax.attention.inputs import Operands, Rules
+from posjax.math.known import known
 from posjax.scheme import Scheme
 
 AXIS = 'context'
@@ -92,7 +93,7 @@ def _with_counting(
     return rules
   sizes = chunks(*(n // count for n in tokens))
   test = lambda q_pos, k_pos: distances.chunks_count_up(q_pos, k_pos, *sizes[:2])
-  return rules._replace(counting=distances.known(test, x.q.pos, x.k.pos) is True)
+  return rules._replace(counting=known(test, x.q.pos, x.k.pos) is True)
 
 
 # `jax.shard_map` leaves other axes of the mesh to XLA only where it is compiled.

@@ -112,17 +112,26 @@ def _attend(ring, floats, others):
 
 
 def _attend_forward(ring, floats, others):
-  out, sums = _forward(ring, join(floats, others))
+  out, sums = _forward(ring, _joined(floats, others))
   return out, (floats, others, out, sums)
 
 
 def _attend_backward(ring, saved, d_out):
   floats, others, out, sums = saved
-  found = _backward(ring, join(floats, others), out, sums, d_out)
+  found = _backward(ring, _joined(floats, others), out, sums, d_out)
   return jax.tree.map(engine.like, floats, found), None
 
 
 _attend.defvjp(_attend_forward, _attend_backward)
+
+
+def _joined(floats, others) -> Operands:
+  """The operands, where no order or segment is known before the heads are.
+
+  A scan over layers, whose orders are those of every layer, would compute what depends on them
+  alone once, before it: the masks of all pairs of chunks, of a size that grows with the square.
+  """
+  return join(*lax.optimization_barrier((floats, others)))
 
 
 # Around the ring.

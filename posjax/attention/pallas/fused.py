@@ -26,10 +26,11 @@ from jaxtyping import Array, Float, Inexact
 from posjax.attention import places
 from posjax.attention.blockwise import engine
 from posjax.attention.devices import KNOWN, Device, here
-from posjax.attention.distances import contiguous, falling, known
-from posjax.attention.inputs import Operands, Rules, Side, Tokens, known_numbers
+from posjax.attention.distances import contiguous, falling
+from posjax.attention.inputs import Operands, Rules, Side, Tokens
 from posjax.attention.pallas.formulas import Problem
 from posjax.attention.softmax import Sums
+from posjax.math.known import known, known_numbers
 from posjax.scheme import Ids, Params, Scheme, Values, declares
 
 

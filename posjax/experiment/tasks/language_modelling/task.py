@@ -117,6 +117,7 @@ def task(
   recurrence.check(settings, model, eval_window, eval_lengths)
   lengths = tuple(eval_lengths) or evaluation_lengths(length, eval_factors)
   corpus = read(data, tokens, vocab_size, vocabulary)
+  schemes = [scheme] if isinstance(scheme, Scheme) else scheme
   spelling = corpus.vocabulary
   prompt_tokens(spelling, prompt)  # a prompt without tokens is refused now, not at the end
 
@@ -152,6 +153,7 @@ def task(
     ask=Ask(functools.partial(answer, spelling, sample_length), (Example(prompt),)),
     vocabulary=spelling.stored,
     memory=rows.memory,
+    any_order=not memory and not any({*each.traits.mixes} & {'S', 'T'} for each in schemes),
   )
 
 
