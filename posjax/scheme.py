@@ -16,7 +16,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int, Num, Shaped
 
 from posjax.arguments import Size, Whole, read, shown
-from posjax.math.token_order import refuse_other_orders
+from posjax.token_order import refuse_other_orders
 
 Params = Any  # a dict of arrays; for a chain, a tuple with one dict per member
 At = Any  # what `prepare` knows about each token: a tree of arrays [B, T, ...]

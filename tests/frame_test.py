@@ -88,7 +88,9 @@ ROOMS = {
   'posjax/line.py': set(),
   'posjax/keys.py': {'posjax.arguments'},
   'posjax/arguments.py': {'posjax.line'},
-  'posjax/scheme.py': {'posjax.arguments'},
+  'posjax/known.py': set(),
+  'posjax/token_order.py': {'posjax.known'},
+  'posjax/scheme.py': {'posjax.arguments', 'posjax.token_order'},
   'posjax/positions.py': {'posjax.arguments'},
   'posjax/chain.py': RECORD,
   'posjax/math/*.py': RECORD,
@@ -100,8 +102,10 @@ ROOMS = {
   },
   'posjax/citation.py': {*RECORD, 'posjax.expression'},
   # `attend` takes a scheme as a line, too.
-  'posjax/attention/**/*.py': {*RECORD, 'posjax.math', 'posjax.expression'},
-  'posjax/layers/*.py': {*RECORD, 'posjax.math', 'posjax.attention'},
+  'posjax/attention/**/*.py': {
+    *(*RECORD, 'posjax.known', 'posjax.token_order', 'posjax.math', 'posjax.expression'),
+  },
+  'posjax/layers/*.py': {*RECORD, 'posjax.known', 'posjax.math', 'posjax.attention'},
   'posjax/nnx.py': {*RECORD, 'posjax.layers'},
   'posjax/linen.py': {*RECORD, 'posjax.layers'},
   'posjax/check/*.py': {
@@ -112,7 +116,8 @@ ROOMS = {
     'posjax.layers',  # the norms of a checkpoint's queries and keys
   },
   'posjax/models/**/*.py': {
-    *(*RECORD, 'posjax.keys', 'posjax.math', 'posjax.chain', 'posjax.expression'),
+    *(*RECORD, 'posjax.known', 'posjax.keys', 'posjax.math', 'posjax.chain'),
+    'posjax.expression',
     *('posjax.attention', 'posjax.layers', 'posjax.nnx'),
   },
 }

@@ -86,7 +86,8 @@ def on_one_device(call: Call, device: Device, asked: str | None = None, reason: 
     return Choice('blockwise', refused) if refused else Choice(asked, reason)
   if device.platform == 'tpu':
     return Choice('blockwise', 'the kernels have not run on a TPU yet; they can be asked for')
-  if axes := sharded_axes():
+  by_itself = mesh.row_axes(x.v.shape[0])
+  if axes := [name for name in sharded_axes() if name not in by_itself]:
     return Choice(
       'blockwise',
       f'XLA cannot cut kernels along the mesh axes {", ".join(axes)}: call attend in '

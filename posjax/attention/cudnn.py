@@ -18,8 +18,8 @@ from posjax.attention import places
 from posjax.attention.blockwise import engine
 from posjax.attention.devices import Device, here
 from posjax.attention.inputs import Operands, Rules, Side
+from posjax.known import known
 from posjax.math.differences import rises_by_one
-from posjax.math.known import known
 from posjax.scheme import Scheme, declares
 
 

@@ -38,8 +38,8 @@ def attend_and_weigh(
   logits = places.limited(logits, by_distance, x.bias, allowed, rules)
   weights = jnp.where(allowed, _softmax(logits, x.sinks), 0)
   kept = weights
-  if rules.dropout_rate:
-    rows = masks.dropout_rows(logits.shape[0], logits.shape[1], rules.broadcast_dropout)
+  if x.rows is not None:
+    rows = masks.dropout_rows(x.rows, logits.shape[1], rules.broadcast_dropout)
     index = x.q.index, x.k.index
     kept = weights * masks.dropout_mask(x.dropout_key, rules.dropout_rate, rows, *index)
   v = places.value(scheme, params, x.v, x.k)  # place 4: values.value

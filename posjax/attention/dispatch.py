@@ -328,10 +328,10 @@ def _alone(scheme: Scheme, rules: Rules, x: Operands) -> Any:
 
 IMPLEMENTATIONS: dict[str, Compute] = {
   'dense': dense.attend,
-  'blockwise': engine.attend,
-  'cudnn': cudnn.attend,
-  'pallas': fused.attend,
-  'mosaic': functools.partial(fused.attend, mosaic=True),
+  'blockwise': mesh.over_rows(engine.attend),
+  'cudnn': mesh.over_rows(cudnn.attend),
+  'pallas': mesh.over_rows(fused.attend),
+  'mosaic': mesh.over_rows(functools.partial(fused.attend, mosaic=True)),
   'all_gather': functools.partial(mesh.all_gather, alone=_alone),
   'ring': mesh.ring,
 }

@@ -15,9 +15,9 @@ from jaxtyping import Array, Bool, Float, Inexact, Int, Num
 from posjax.arguments import Positive, Share, Size, Whole, describe, read, shown
 from posjax.attention import padding, parameters
 from posjax.expression import get
-from posjax.math.known import known_numbers
-from posjax.math.token_order import refuse_other_orders
+from posjax.known import known_numbers
 from posjax.scheme import At, Ids, Params, PRNGKey, Scheme, check_key, declares
+from posjax.token_order import refuse_other_orders
 
 _LOGIT_CAP, _WINDOW_END = Positive | None, Whole | None
 _MOVED = 1e-3  # of the distance between two tokens: what rounding an id to float32 may change
@@ -70,6 +70,7 @@ class Operands(NamedTuple):
     sinks: a logit for each head that takes its share of the softmax.
     dropout_key: random key, needed where the rules have a dropout rate.
     bias: the caller's addition to the logits. Each axis is 1 where it is the same along it.
+    rows: index of each row in the batch, for dropout; None where there is none.
   """
 
   params: Params
@@ -80,6 +81,7 @@ class Operands(NamedTuple):
   sinks: Float[Array, ' H'] | None = None
   dropout_key: PRNGKey | None = None
   bias: Float[Array, 'b h t s'] | None = None
+  rows: Int[Array, ' B'] | None = None
 
 
 class Window(NamedTuple):
@@ -209,7 +211,8 @@ def read_call(
     flat_v = padding.zeroed(flat_v, k_side.segments)
   if 'S' in scheme.traits.mixes and (rules.causal or rules.window or k_order is not None):
     flat_v = refuse_other_orders(flat_v, k_side.order, k_side.segments)
-  operands = Operands(params, q_side, k_side, flat_v, mask, sinks, dropout_key, bias)
+  rows = jnp.arange(len(flat_v)) if rules.dropout_rate else None
+  operands = Operands(params, q_side, k_side, flat_v, mask, sinks, dropout_key, bias, rows)
   return Call(scheme, rules, operands, q.shape, k.shape[-3], v.dtype, padded)
 
 

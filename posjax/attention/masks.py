@@ -5,7 +5,7 @@ Both are functions of each token's own numbers, so that the mask of a tile is a 
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float, UInt32
+from jaxtyping import Array, Bool, Float, Int, UInt32
 
 from posjax.attention.inputs import Rules, Side
 from posjax.math.differences import is_below
@@ -49,17 +49,20 @@ def within_reach(q_order: Array, k_order: Array, rules: Rules, allowed: Array) -
   return allowed
 
 
-def dropout_rows(batch: int, heads: int, broadcast: bool = False) -> UInt32[Array, 'B H']:
+def dropout_rows(
+  rows: Int[Array, ' B'], heads: int, broadcast: bool = False
+) -> UInt32[Array, 'B H']:
   """A number for each head of each row of the batch, for `dropout_mask`; equal ones drop alike.
 
   Args:
-    batch: B, rows.
+    rows: index of each row in the batch.
     heads: H.
     broadcast: whether all heads of all rows drop alike.
   """
   if broadcast:
-    return jnp.zeros((batch, heads), jnp.uint32)
-  return jnp.arange(batch * heads, dtype=jnp.uint32).reshape(batch, heads)
+    return jnp.zeros((len(rows), heads), jnp.uint32)
+  numbers = jnp.arange(heads, dtype=jnp.uint32)
+  return rows.astype(jnp.uint32)[:, None] * jnp.uint32(heads) + numbers[None]
 
 
 def dropout_mask(

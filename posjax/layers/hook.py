@@ -12,9 +12,9 @@ from jaxtyping import Array, Inexact, Int, Num
 from posjax.arguments import Share, read, shown
 from posjax.attention import attend
 from posjax.attention.inputs import check_places, read_window
+from posjax.known import known_arange
 from posjax.layers import arguments
 from posjax.layers.tokens import check_array, check_ids
-from posjax.math.known import known_arange
 from posjax.scheme import Ids, Params, Scheme, check_is_scheme, declares, merge, split
 
 _PRECISIONS = ('default', 'high', 'highest', 'bfloat16', 'tensorfloat32', 'float32')

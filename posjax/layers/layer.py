@@ -14,6 +14,7 @@ from posjax.attention.explicit import with_automatic_axes
 from posjax.attention.inputs import Window, check_order, check_places, read_window
 from posjax.attention.padding import zeroed
 from posjax.attention.places import transforms_values, without_place_2, without_value
+from posjax.known import known_numbers
 from posjax.layers import arguments, projections
 from posjax.layers import cache as caches
 from posjax.layers.cache import Cache
@@ -31,7 +32,6 @@ from posjax.layers.tokens import (
   check_tokens,
   without_padding,
 )
-from posjax.math.known import known_numbers
 from posjax.scheme import (
   At,
   Dims,

@@ -20,6 +20,4 @@ posjax. Schemes, attention, its kernels and the layers may all import from here.
   network       small networks of a few numbers, and the layer norm
   softplus      the inverse of softplus, for parameters that must stay positive
   checks        checks of the dtype of ids
-  known         numbers that are known while a function is traced
-  token_order   whether tokens stand in the array in the order of their stream
 """

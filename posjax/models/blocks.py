@@ -16,9 +16,9 @@ import jax.numpy as jnp
 from flax import nnx
 from jaxtyping import Array, Float, Inexact, Int
 
+from posjax.known import known_arange
 from posjax.layers.cache import Cache
 from posjax.layers.tokens import Tokens
-from posjax.math.known import known_arange
 from posjax.models import axes
 from posjax.models.embedding import Embedded
 from posjax.models.layer_sets import REAL, LayerSet, activation_named, dropout, split_key

@@ -443,7 +443,11 @@ RATE = 0.3
 def factors(seed=0, heads=(2, 3), queries=64, keys=64, rate=RATE):
   index = lambda n: jnp.arange(n, dtype=jnp.int32)
   kept = masks.dropout_mask(
-    jax.random.key(seed), rate, masks.dropout_rows(*heads), index(queries), index(keys)
+    jax.random.key(seed),
+    rate,
+    masks.dropout_rows(jnp.arange(heads[0]), heads[1]),
+    index(queries),
+    index(keys),
   )
   return np.asarray(kept)
 
@@ -480,7 +484,9 @@ def test_dropout_of_rows_heads_queries_and_keys_is_independent():
 
 def test_a_tile_of_the_dropout_is_the_dropout_of_a_tile():
   q_index, k_index = jnp.arange(5, 12), jnp.array([40, 3, 17])
-  part = masks.dropout_mask(jax.random.key(0), RATE, masks.dropout_rows(2, 3), q_index, k_index)
+  part = masks.dropout_mask(
+    jax.random.key(0), RATE, masks.dropout_rows(jnp.arange(2), 3), q_index, k_index
+  )
   np.testing.assert_array_equal(part, factors()[:, :, 5:12][..., [40, 3, 17]])
 
 
@@ -493,7 +499,7 @@ def test_dropout_is_a_function_of_its_key():
 def test_attend_drops_weights_after_the_softmax():
   key = jax.random.key(3)
   dropped = masks.dropout_mask(
-    key, RATE, masks.dropout_rows(BATCH, HEADS), jnp.arange(QUERIES), jnp.arange(KEYS)
+    key, RATE, masks.dropout_rows(jnp.arange(BATCH), HEADS), jnp.arange(QUERIES), jnp.arange(KEYS)
   )
   found = attend(dropout_rate=RATE, dropout_key=key, sinks=SINKS)
   assert error(found, expected(factors=np.asarray(dropped), sinks=SINKS)) <= TOLERANCE

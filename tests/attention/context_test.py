@@ -283,6 +283,50 @@ def test_all_gather_is_one_pair_of_keys_and_values(axes):
   assert ''.join(shape * count for (_, shape), count in found.items()).count(keys) == 2
 
 
+# Rows.
+
+
+@pytest.mark.parametrize(
+  ('line', 'implementation', 'axes'),
+  [
+    ('t5', 'blockwise', {'data': 2}),
+    *(
+      slow(line, 'blockwise', axes)
+      for line in (ALL, 'transformer_xl', 'cope', 'dape')
+      for axes in ({'data': 2}, {'fsdp': 2}, {'fsdp': 2, 'tensor': 2})
+    ),
+    *(
+      slow(line, way, {'data': 2, 'context': 2})
+      for line in (ALL, 'transformer_xl', 'cope', 'dape')
+      for way in ('blockwise', *OVER_DEVICES)
+    ),
+  ],
+)
+def test_devices_compute_their_own_rows_with_all_arguments_and_gradients(
+  line, implementation, axes
+):
+  """Packed, with sinks, a bias, a mask, and the dropout of one device."""
+  named = everything() | {'dropout_key': jax.random.key(3)}
+  compare(line, implementation, axes, packed=True, named=named, dropout_rate=0.3)
+
+
+def test_gradients_of_parameters_are_added_up_over_rows_once():
+  """Where XLA cut the rows itself, it would add them up for each tile."""
+  scheme, pos = posjax.get('t5'), jnp.arange(512)
+  params = posjax.init(scheme, jax.random.key(0), posjax.Dims(16, 2, 8))
+
+  def loss(q, params):
+    ids = {'q_pos': pos, 'k_pos': pos, 'causal': True}
+    return posjax.attend(q, q, q, scheme, params, **ids, implementation='blockwise').sum()
+
+  with jax.set_mesh(mesh(data=2)):
+    q = jax.device_put(jnp.ones((2, 512, 2, 8)), PartitionSpec('data'))
+    program = jax.jit(jax.grad(loss, argnums=(0, 1))).lower(q, params).compile()
+  assert collectives(program).total() == 1
+  (line,) = [line for line in program.as_text().splitlines() if ' all-reduce(' in line]
+  assert 'while' not in line
+
+
 # Meshes.
 
 

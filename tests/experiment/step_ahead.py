@@ -18,23 +18,47 @@ BYTES = {'pred': 1, 's8': 1, 'u8': 1, 'bf16': 2, 'f16': 2, 's32': 4, 'u32': 4, '
 
 
 def collectives(text: str) -> dict[str, tuple[int, int]]:
-  """How many there are of each kind in a program, and the bytes of their results on a device.
+  """How many collectives of each kind a device takes part in, and the bytes of their results.
 
-  Those in a loop count once. Of a pair of start and done, what is done counts.
+  Args:
+    text: a compiled program. One in a loop counts as often as the loop turns, and of the branches
+      of a condition all count. Of a pair of start and done, the start counts.
   """
-  found = {kind: [0, 0] for kind in KINDS}
+  bodies, entry, name = {}, '', ''
   for line in text.splitlines():
-    name = re.search(rf'= (.*?) ({"|".join(KINDS)})(-start|-done)?\(', line)
-    if name and name[3] != '-done':
-      shapes = re.findall(r'(\w+)\[([\d,]*)\]', name[1])
-      sizes = [
-        BYTES.get(dtype, 4) * math.prod(map(int, filter(None, dims.split(','))))
-        for dtype, dims in shapes
-      ]
-      # A start returns what it sends and what it gets.
-      count, size = found[name[2]]
-      found[name[2]] = [count + 1, size + (max(sizes, default=0) if name[3] else sum(sizes))]
-  return {kind: (count, size) for kind, (count, size) in found.items() if count}
+    head = re.match(r'(ENTRY )?%?([\w.\-]+) (?:\(.*\) -> .*)?{$', line)
+    if head:
+      name, bodies[head[2]] = head[2], []
+      entry = name if head[1] else entry
+    elif name:
+      bodies[name].append(line)
+  found = {kind: [0, 0] for kind in KINDS}
+
+  def visit(body: str, times: int) -> None:
+    for line in bodies[body]:
+      one = re.search(rf'= (.*?) ({"|".join(KINDS)})(-start|-done)?\(', line)
+      if one and one[3] != '-done':
+        sizes = [
+          BYTES.get(dtype, 4) * math.prod(int(n) for n in dims.split(',') if n)
+          for dtype, dims in re.findall(r'(\w+)\[([\d,]*)\]', one[1])
+        ]
+        # A start returns what it sends, what it gets, and numbers of its own.
+        size = max(sizes) if one[3] and one[2] != 'all-reduce' else sum(sizes)
+        count, so_far = found[one[2]]
+        found[one[2]] = [count + times, so_far + times * size]
+      turns = re.search(r'"known_trip_count":{"n":"(\d+)"}', line)
+      if ' while(' in line and not turns and 'body=' in line:
+        turns = [0, 1]
+      for inner in re.findall(
+        r'(?:calls|body|true_computation|false_computation)=%?([\w.\-]+)', line
+      ):
+        visit(inner, times * int(turns[1] if turns else 1))
+      for branches in re.findall(r'branch_computations={([^}]*)}', line):
+        for inner in branches.split(','):
+          visit(inner.strip().lstrip('%'), times)
+
+  visit(entry, 1)
+  return {kind: tuple(each) for kind, each in found.items() if each[0]}
 
 
 def settings(mesh: tuple[int, ...], tokens: int, width: int, layers: int):
@@ -90,16 +114,19 @@ def main(target: str, dump: str, sizes: str, tokens: str, width='1024', layers='
   from posjax.attention.pallas import fused
   from posjax.models.axes import AXES
 
+  shape = tuple(map(int, sizes.split(',')))
+  count = math.prod(shape)
   on_tpu = target in ahead.TPUS
   here = lambda: KNOWN['tpu' if on_tpu else target]
   fused.here = dispatch.here = chunks.here = here
   jax.default_backend = lambda: 'tpu' if on_tpu else 'gpu'
   if on_tpu:
-    devices = topologies.get_topology_desc(platform='tpu', topology_name='v5e:2x4').devices
+    name = {8: 'v5e:2x4', 64: 'v5e:8x8', 256: 'v5e:16x16'}[count]
+    devices = topologies.get_topology_desc(platform='tpu', topology_name=name).devices
   else:
-    options = {'topology_name': '', 'topology': '1x1x8', 'target_config': ahead.facts(target)}
+    hosts = f'1x{max(count // 8, 1)}x8'
+    options = {'topology_name': '', 'topology': hosts, 'target_config': ahead.facts(target)}
     devices = topologies.get_topology_desc(platform='cuda', **options).devices
-  shape = tuple(map(int, sizes.split(',')))
   mesh = Mesh(np.array(devices).reshape(shape), AXES, axis_types=(AxisType.Auto,) * 4)
   program, state = lowered(settings(shape, int(tokens), int(width), int(layers)), mesh)
   compiled = program.compile()
@@ -107,6 +134,7 @@ def main(target: str, dump: str, sizes: str, tokens: str, width='1024', layers='
   text = compiled.as_text()
   print(
     {
+      'devices': count,
       'parameters': sum(leaf.size for leaf in jax.tree.leaves(state.params)),
       'temporary': memory.temp_size_in_bytes,
       'arguments': memory.argument_size_in_bytes,

@@ -46,8 +46,8 @@ from posjax.attention.blockwise.tiles import (
 from posjax.attention.distances import Sizes, Table
 from posjax.attention.inputs import Operands, Rules, Side, Tokens
 from posjax.attention.softmax import Sums, started
+from posjax.known import known
 from posjax.math.heads import at_least_float32
-from posjax.math.known import known
 from posjax.scheme import Scheme, Values
 
 

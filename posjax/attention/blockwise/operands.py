@@ -105,10 +105,8 @@ def build(plan: Plan, x: Operands, tabulated: bool) -> Tiles:
 
 
 def _dropout_rows(plan: Plan, x: Operands) -> UInt32[Array, 'B H'] | None:
-  rules = plan.rules
-  return (
-    dropout_rows(x.v.shape[0], plan.heads, rules.broadcast_dropout) if rules.dropout_rate else None
-  )
+  broadcast = plan.rules.broadcast_dropout
+  return None if x.rows is None else dropout_rows(x.rows, plan.heads, broadcast)
 
 
 def _conjugate(k: Array) -> Array:

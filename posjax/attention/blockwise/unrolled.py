@@ -32,7 +32,7 @@ from posjax.attention.blockwise.tiles import (
 from posjax.attention.distances import Sizes
 from posjax.attention.inputs import Rules, Side, Tokens
 from posjax.attention.softmax import Sums
-from posjax.math.known import known_numbers
+from posjax.known import known_numbers
 
 Span = tuple[int, int]  # the first key, and the one after the last
 BUDGET = 2**27  # logits of a row, over all heads: 512 MiB in float32

@@ -1,14 +1,20 @@
-"""Attention over the axis `context` of a mesh: tokens are cut along it, and keys are gathered.
+"""Attention over a mesh: rows of the batch are cut along some axes, and tokens along `context`.
+
+XLA cuts no kernel, and adds up over all rows after each tile what each row adds to the gradients of
+parameters. So each device computes its own rows, as a device alone would, where the mesh has axes
+that cut rows by their names. A wrong guess costs time alone: rows are moved to where they are
+computed, and back.
 
 With `all_gather`, each device gets all keys and values, and computes its queries with them as a
 device alone would: right for every scheme, and at 65,536 tokens a small part of the attention's
 time. Cotangents of keys and values are added up and cut again: a reduce-scatter where XLA makes one
 of it, as it does for GPUs. With `ring` no device holds all keys.
 
-All other axes of the mesh stay as they are: XLA cuts the batch and the heads along them.
+All other axes of the mesh stay as they are: XLA cuts the heads along them.
 """
 
 import functools
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -21,10 +27,11 @@ from jaxtyping import Array, Inexact
 from posjax.attention import distances
 from posjax.attention.context import ring as around
 from posjax.attention.inputs import Operands, Rules
-from posjax.math.known import known
+from posjax.known import known
 from posjax.scheme import Scheme
 
 AXIS = 'context'
+ROWS = ('data', 'fsdp')  # axes that cut the rows of a batch, wherever a mesh has them
 Compute = Callable[[Scheme, Rules, Operands], Array]
 
 
@@ -47,6 +54,30 @@ def devices() -> int:
       f'{got}.'
     )
   return mesh.shape[AXIS]
+
+
+def row_axes(rows: int) -> tuple[str, ...]:
+  """The axes along which attention cuts the rows of a batch by itself.
+
+  None where the rows cannot be divided over them, and none that cut the arrays already.
+  """
+  mesh = jax.sharding.get_abstract_mesh()
+  names = [name for name in ROWS if mesh.shape.get(name, 1) > 1 and name not in mesh.manual_axes]
+  return () if rows % math.prod(mesh.shape[name] for name in names) else tuple(names)
+
+
+def over_rows(compute: Compute) -> Compute:
+  """An implementation in which each device computes the rows of the batch that it has."""
+
+  def attend(scheme: Scheme, rules: Rules, x: Operands) -> Array:
+    if not row_axes(x.v.shape[0]):
+      return compute(scheme, rules, x)
+    if distances.is_useful(scheme, x.q.pos, x.k.pos):
+      counting = known(distances.counts_up, x.q.pos, x.k.pos) is True
+      rules = rules._replace(counting=rules.counting or counting)
+    return _over_rows(compute, scheme, rules, x)
+
+  return attend
 
 
 def all_gather(
@@ -100,16 +131,24 @@ def _with_counting(
 
 
 @functools.partial(jax.jit, static_argnums=(0, 1, 2))
+def _over_rows(compute: Compute, scheme: Scheme, rules: Rules, x: Operands) -> Array:
+  return _mapped(functools.partial(compute, scheme, rules), x, _specs(x, None), None)
+
+
+@functools.partial(jax.jit, static_argnums=(0, 1, 2))
 def _all_gather(alone: Compute, scheme: Scheme, rules: Rules, x: Operands) -> Array:
   x, queries = _even(scheme, x), x.q.raw.shape[1]
-  specs, whole = _specs(x), PartitionSpec(AXIS)
+  rows = _rows(x)
+  copies = lambda leaf: PartitionSpec(AXIS, *rows(leaf))
+  k = jax.tree.map(copies, x.k)._replace(index=PartitionSpec(AXIS))
+  specs = _specs(x)._replace(k=k, v=copies(x.v))
 
   def local(x):
     k, v = jax.tree.map(lambda leaf: leaf[0], (x.k, x.v))
     return alone(scheme, rules, x._replace(k=k, v=v))
 
   k, v = jax.tree.map(_gathered, (x.k, x.v))
-  return _mapped(local, x._replace(k=k, v=v), specs._replace(k=whole, v=whole))[:, :queries]
+  return _mapped(local, x._replace(k=k, v=v), specs)[:, :queries]
 
 
 @functools.partial(jax.jit, static_argnums=(0, 1))
@@ -119,10 +158,21 @@ def _ring(scheme: Scheme, rules: Rules, x: Operands) -> Array:
   return _mapped(local, x, _specs(x))[:, :queries]
 
 
-def _mapped(local: Callable[[Operands], Array], x: Operands, specs: Any) -> Array:
-  """Calls a function on each device, with the tokens that it has."""
-  options = {'axis_names': {AXIS}, 'check_vma': False}  # of the latter, kernels know nothing
-  out = PartitionSpec(None, AXIS)
+def _mapped(
+  local: Callable[[Operands], Array], x: Operands, specs: Any, tokens: str | None = AXIS
+) -> Array:
+  """Calls a function on each device, with the rows and the tokens that it has.
+
+  Args:
+    local: the function.
+    x: its operands, of all devices.
+    specs: of them.
+    tokens: the axis that cuts tokens; None: each device has those of its rows.
+  """
+  rows = row_axes(x.q.raw.shape[0])
+  names = {*rows, tokens} - {None}
+  options = {'axis_names': names, 'check_vma': False}  # of the latter, kernels know nothing
+  out = PartitionSpec(rows, tokens)
   return jax.shard_map(local, in_specs=(specs,), out_specs=out, **options)(x)
 
 
@@ -163,13 +213,26 @@ def _constrained(x: Array, dimension: int, axis: str | None) -> Array:
   return lax.with_sharding_constraint(x, PartitionSpec(*free))
 
 
-def _specs(x: Operands) -> Any:
-  """How the arrays are cut along their tokens; a prefix of their tree."""
-  whole, tokens = PartitionSpec(), PartitionSpec(None, AXIS)
-  side = lambda side: jax.tree.map(lambda _: tokens, side)._replace(index=PartitionSpec(AXIS))
-  rows = lambda leaf: PartitionSpec(None, None, AXIS if leaf.shape[2] > 1 else None)
-  mask, bias = jax.tree.map(rows, (x.mask, x.bias))
-  each = whole, side(x.q), side(x.k), tokens, mask, whole, whole, bias
+def _rows(x: Operands) -> Callable[[Array], tuple[Any, ...]]:
+  """How the first axis of an array is cut: it has the rows of the batch, or one for all of them."""
+  batch, axes = x.q.raw.shape[0], row_axes(x.q.raw.shape[0])
+  return lambda leaf: (axes,) if axes and leaf.shape[0] == batch else (None,)
+
+
+def _specs(x: Operands, axis: str | None = AXIS) -> Any:
+  """How the arrays are cut along their rows, and along their tokens.
+
+  Args:
+    x: the operands.
+    axis: that cuts tokens.
+  """
+  rows, whole = _rows(x), PartitionSpec()
+  tokens = lambda leaf: PartitionSpec(*rows(leaf), axis)
+  side = lambda side: jax.tree.map(tokens, side)._replace(index=PartitionSpec(axis))
+  pairs = lambda leaf: PartitionSpec(*rows(leaf), None, axis if leaf.shape[2] > 1 else None)
+  mask, bias = jax.tree.map(pairs, (x.mask, x.bias))
+  of_rows = None if x.rows is None else PartitionSpec(*rows(x.rows))
+  each = whole, side(x.q), side(x.k), tokens(x.v), mask, whole, whole, bias, of_rows
   return Operands._make(each)
 
 

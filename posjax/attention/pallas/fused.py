@@ -30,7 +30,7 @@ from posjax.attention.distances import contiguous, falling
 from posjax.attention.inputs import Operands, Rules, Side, Tokens
 from posjax.attention.pallas.formulas import Problem
 from posjax.attention.softmax import Sums
-from posjax.math.known import known, known_numbers
+from posjax.known import known, known_numbers
 from posjax.scheme import Ids, Params, Scheme, Values, declares
 
 

@@ -3,7 +3,7 @@
 import jax.numpy as jnp
 import numpy as np
 
-from posjax.math.token_order import follows_array
+from posjax.token_order import follows_array
 from tests.support.draws import DRAW
 
 

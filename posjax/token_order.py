@@ -7,7 +7,7 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Bool, Int, Num
 
-from posjax.math.known import known
+from posjax.known import known
 
 
 def follows_array(order: Num[Array, 'b T'], segments: Int[Array, 'c T']) -> Bool[Array, ' rows']:
