@@ -72,8 +72,27 @@ def foreign(path):
   return {top(m) for m in imports(path)} - STANDARD - {'posjax'}
 
 
-def each(paths):
-  return pytest.mark.parametrize('path', paths, ids=name)
+def each(*rows):
+  """One test for all of these arguments, a file first, which names those that fail."""
+
+  def decorate(test):
+    def run():
+      wrong = []
+      for row in rows:
+        try:
+          test(*row)
+        except AssertionError as error:
+          wrong.append(f'{name(row[0])}: {error}')
+      assert not wrong, '\n'.join(wrong)
+
+    run.__name__, run.__doc__ = test.__name__, test.__doc__
+    return run
+
+  return decorate
+
+
+def each_of(paths):
+  return each(*((path,) for path in paths))
 
 
 def group(*patterns):
@@ -124,7 +143,7 @@ ROOMS = {
 IN_ROOMS = [(path, room) for room in ROOMS for path in group(room)]
 
 
-@pytest.mark.parametrize(('path', 'room'), IN_ROOMS, ids=lambda value: str(value))
+@each(*IN_ROOMS)
 def test_a_room_imports_its_neighbours_and_the_rooms_below_it(path, room):
   folder = room.partition('*')[0].rstrip('/').removesuffix('.py').replace('/', '.')
   inside = {folder} if '*' in room and folder != 'posjax.schemes' else set()
@@ -161,7 +180,7 @@ def test_each_folder_says_what_belongs_there():
     assert len(words) > 40
 
 
-@each([p for p in FILES if not name(p).startswith('posjax/experiment/')])
+@each_of([p for p in FILES if not name(p).startswith('posjax/experiment/')])
 def test_the_library_does_not_import_the_experiment_or_its_stack(path):
   assert not {m for m in imports(path) if within(m, {'posjax.experiment'})}
   assert not {top(m) for m in imports(path)} & FOREIGN
@@ -210,7 +229,7 @@ def named_schemes(path):
   return found | imported
 
 
-@each(
+@each_of(
   group(
     'train.py',
     'posjax/attention/**/*.py',
@@ -245,7 +264,7 @@ def test_a_name_of_a_scheme_is_found_in_code_and_not_in_prose(
   assert named_schemes(path) == expected
 
 
-@each(group('benchmarks/**/*.py', 'tools/*.py', 'configs/*.py', 'train.py'))
+@each_of(group('benchmarks/**/*.py', 'tools/*.py', 'configs/*.py', 'train.py'))
 def test_users_of_the_library_read_no_private_name_of_it(path):
   """Names with a leading underscore: of attributes, but one's own, and of what is imported."""
   # `_exit` is a documented function of os, and the last of these is transformers'.
@@ -265,7 +284,7 @@ def test_users_of_the_library_read_no_private_name_of_it(path):
 # How a file looks.
 
 
-@each(FILES)
+@each_of(FILES)
 def test_a_file_is_named_for_what_it_holds(path):
   assert path.stem not in {'utils', 'util', 'common', 'base', 'helpers', 'misc', '_src'}
   assert '_src' not in path.parts
@@ -276,7 +295,7 @@ def test_a_file_is_named_for_what_it_holds(path):
 PRIVATE_WORDS = {'meet', 'meets', 'kept', 'soften', 'waves', 'right', 'numbers', 'placed'}
 
 
-@each(FILES)
+@each_of(FILES)
 def test_functions_arguments_and_fields_have_the_names_of_the_field(path):
   named = set()
   for node in ast.walk(tree(path)):
@@ -290,7 +309,7 @@ def test_functions_arguments_and_fields_have_the_names_of_the_field(path):
   assert not {word.strip('_') for word in named} & PRIVATE_WORDS
 
 
-@each(FILES)
+@each_of(FILES)
 def test_no_docstring_begins_as_an_answer_to_a_question_that_nobody_asked(path):
   """A docstring says what something is or does: 'The tiles of a side', not 'What of a side ..'."""
   nodes = [n for n in ast.walk(tree(path)) if isinstance(n, (*DEFINED, ast.Module))]
@@ -298,12 +317,12 @@ def test_no_docstring_begins_as_an_answer_to_a_question_that_nobody_asked(path):
   assert not first_words & {'What', 'Of'}
 
 
-@each(FILES)
+@each_of(FILES)
 def test_the_library_raises_and_does_not_assert(path):
   assert not [node.lineno for node in ast.walk(tree(path)) if isinstance(node, ast.Assert)]
 
 
-@each(FILES + group('train.py', 'configs/**/*.py', 'tests/**/*.py'))
+@each_of(FILES + group('train.py', 'configs/**/*.py', 'tests/**/*.py'))
 def test_annotations_are_evaluated(path):
   """Postponed ones are strings, which jaxtyping's run-time checks and flax dataclasses mistake."""
   assert '__future__.annotations' not in imports(path)
@@ -315,7 +334,7 @@ def exported():
   return {(node.module, alias.name) for node in init for alias in node.names}
 
 
-@each([p for p in FILES if 'experiment' not in p.parts])
+@each_of([p for p in FILES if 'experiment' not in p.parts])
 def test_public_functions_have_docstrings_and_annotations(path):
   module = name(path).removesuffix('.py').replace('/', '.')
   whole = group('posjax/schemes/*.py', 'posjax/math/*.py', 'posjax/positions.py')

@@ -190,6 +190,7 @@ def test_rows_that_begin_elsewhere_are_the_references(line):
   same(case, causal=True, q_pos=rows[:, -21:], k_pos=rows - jnp.array([[0], [7]]))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(('tall', 'wide'), [(2, 8), by_hand(64, 8), by_hand(8, 8), by_hand(8, 64)])
 def test_any_tiles_will_do(tall, wide, monkeypatch):
   monkeypatch.setattr(blockwise, 'tile_size', sizes(tall, wide))

@@ -44,6 +44,7 @@ def test_any_groups_give_the_references_values_and_gradients(line, budget, numbe
   assert set(found) == {number}
 
 
+@pytest.mark.slow
 def test_what_rows_and_heads_have_of_their_own_travels_with_them(monkeypatch):
   found = numbers(monkeypatch, HEAD)
   segments = jnp.asarray(np.sort(DRAW.integers(0, 3, (4, 29)), axis=1))

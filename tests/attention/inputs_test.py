@@ -326,6 +326,7 @@ def test_arrays_may_be_those_of_numpy_and_the_scheme_a_line():
   np.testing.assert_array_equal(out, attend(PAIRS, KEYS, KEYS, **pos, causal=True))
 
 
+@pytest.mark.slow
 def test_a_mask_may_have_size_1_along_every_axis():
   """As Flax's: [B, 1, 1, S] hides keys, [B, 1, T, 1] blanks queries."""
   whole, draw = (2, 4, 3, 5), np.random.default_rng(3)

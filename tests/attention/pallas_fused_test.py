@@ -138,6 +138,7 @@ def test_a_window_that_looks_ahead_too_is_the_references():
   same(Case('t5(bidirectional=True)'), window=(5, 3))
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures('alone')
 def test_caps_sinks_and_causal_windows_with_their_gradients_are_the_references():
   sinks = jnp.array([1.0, -2.0, 0.0, 9.0])
@@ -220,6 +221,7 @@ def test_recomputed_it_is_the_same():
   assert error(again, plain) <= 1e-6
 
 
+@pytest.mark.slow
 def test_the_largest_array_grows_with_the_length_not_its_square():
   """Of all that the program makes, the block-wise way for other ids included."""
 

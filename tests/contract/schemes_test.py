@@ -599,7 +599,7 @@ def test_a_bias_is_constant_from_the_distance_that_is_declared(name):
   np.testing.assert_array_equal(bias, np.broadcast_to(bias[..., :1], bias.shape))
 
 
-@every_scheme
+@few_schemes_and(lambda scheme: 'H' in scheme.traits.mixes or has_own_logits(scheme))
 def test_heads_mix_exactly_where_the_scheme_declares_it(name):
   scheme = subject(name).scheme
   q, k, v, ready, stream = run_sides(scheme)
@@ -717,9 +717,8 @@ def test_the_engine_gives_what_a_mask_gives_in_a_causal_window(name, small_tiles
   engine_is_the_reference(subject(name).scheme, 'counting', NEAREST, causal=True, window=WINDOW)
 
 
-@few_schemes_and(  # complex numbers come in no less than 64 bits
-  lambda scheme: scheme.traits.tiled != Tiled(), where=lambda scheme: not is_complex(scheme)
-)
+# Complex numbers come in no less than 64 bits.
+@few_schemes_and(where=lambda scheme: not is_complex(scheme))
 def test_the_engine_gives_what_the_reference_gives_in_bfloat16(name, small_tiles):
   scheme = subject(name).scheme
   given = packed_and_padded(scheme, 'counting')
@@ -753,7 +752,7 @@ def is_barrier(params):
   return True
 
 
-@every_scheme
+@few_schemes_and(has_own_logits)
 def test_the_reference_is_one_plain_program_at_every_size(name):
   """No size switch, and nothing that has no forward mode or stands for speed alone."""
   scheme = subject(name).scheme
@@ -770,9 +769,6 @@ def test_the_reference_is_one_plain_program_at_every_size(name):
   for primitive, params in small:
     assert not primitive.startswith(('custom_vjp', 'remat', 'checkpoint'))
     assert primitive != 'cond' or is_barrier(params)
-
-
-NUMBERS_OF_DERIVATIVES = ('rope', 'shaw', 'deberta', 'fire', 'transformer_xl', 'cope', 'forgetting')
 
 
 @few_schemes_and()
@@ -804,7 +800,7 @@ def test_the_reference_has_forward_and_second_derivatives_at_every_size(name):
 @pytest.mark.parametrize(
   'name',
   [
-    name if name.partition('(')[0] in NUMBERS_OF_DERIVATIVES else by_hand(name)
+    name if name.partition('(')[0] in ('shaw', 'forgetting') else by_hand(name)
     for name in (*LINES, *CHAINS)
   ]
   + list(map(by_hand, FORMS)),
@@ -992,7 +988,7 @@ def test_a_trained_table_of_ids_is_nan_beyond_its_ends(name):
   assert not seen(-1).any()  # every token sees the first one
 
 
-@every_scheme
+@few_schemes_and(has_own_logits)
 def test_gradients_are_finite_at_equal_ids_and_zero_from_rows_that_see_nothing(name):
   scheme = subject(name).scheme
   params, given = parameters(scheme), inputs(scheme)

@@ -111,6 +111,7 @@ def test_the_run_is_loaded_as_it_was_trained(spoken):
   chex.assert_trees_all_equal(nnx.state(model), asked)
 
 
+@pytest.mark.slow
 def test_a_run_is_loaded_as_it_was_after_a_step(spoken, tmp_path):
   """Before training it is what the seed makes of it, and half-way neither this nor the last."""
   begun = run.setup(trained.read_config(spoken), tmp_path / 'begun')

@@ -139,6 +139,7 @@ def test_added_positions_have_cross_terms_in_the_first_layer_and_the_token_befor
   )  # in its tokens, position is content
 
 
+@pytest.mark.slow
 def test_a_run_is_read_and_written_as_lines(tmp_path, monkeypatch, capsys):
   config = runs.small(scheme='shaw')
   (tmp_path / 'run').mkdir()

@@ -126,6 +126,7 @@ def test_a_sample_that_fails_is_told_in_its_place():
   assert said == '(no answer to the examples: RESOURCE_EXHAUSTED: out of memory)'
 
 
+@pytest.mark.slow
 def test_beyond_a_learned_table_there_is_a_word_and_no_crash(tmp_path, capsys):
   result = train(small(scheme='learned(max_length=64)', steps=3), tmp_path)
   numbers = [score.values['loss'] for score in result.scores.values()]

@@ -34,6 +34,7 @@ def fuzz(*arguments: str, out: Path) -> tuple[int, str]:
   return process.returncode, out.read_text() if out.exists() else process.stderr
 
 
+@pytest.mark.slow
 def test_a_sample_of_the_fuzzers_cases_finds_no_fault(tmp_path):
   code, report = fuzz('--quick', out=tmp_path / 'fuzz.md')
   assert code == 0, report

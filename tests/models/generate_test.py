@@ -118,6 +118,7 @@ def test_the_most_likely_tokens_of_padded_prompts_are_those_of_each_row_alone():
   assert (expected != alone(model)[0]).any()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize('window', [None, 3])
 def test_logits_of_padded_prompts_are_those_of_each_row_alone(window):
   model = transformer('learned+rope+forgetting', 'cope+t5', window=window)

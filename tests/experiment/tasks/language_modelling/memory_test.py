@@ -113,6 +113,7 @@ def steps(prepared, count, state=None):
   return values, state
 
 
+@pytest.mark.slow
 def test_a_step_learns_from_the_segment_with_what_the_last_one_left(text):
   """Against the model called by hand, epochs and all."""
   prepared = setup(small(text, **{'model.dropout_rate': 0.0}), Path('unused'))

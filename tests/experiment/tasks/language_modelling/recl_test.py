@@ -62,6 +62,7 @@ def two(folder):
   return folder
 
 
+@pytest.mark.slow
 def test_token_losses_are_those_whose_mean_is_the_score(folder):
   config = trained.read_config(folder / 'rope')
   task, mesh = make_task(config, folder / 'rope'), sharding.make_mesh()

@@ -156,6 +156,7 @@ def test_a_sentence_beyond_a_table_has_no_score_and_says_so(folder):
   assert not answer.pictures
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize('tokens', ['words', slow('characters'), slow('bytes')])
 def test_it_answers_an_empty_line_unseen_characters_and_2000_words(folder, tokens):
   sizes = {'task.widths': (8, 32), 'task.beams': 1, 'task.extra_length': 1}
