@@ -210,7 +210,7 @@ def read_call(
   if padded and (mask is not None or not zero_padding):
     flat_v = padding.zeroed(flat_v, k_side.segments)
   if 'S' in scheme.traits.mixes and (rules.causal or rules.window or k_order is not None):
-    flat_v = refuse_other_orders(flat_v, k_side.order, k_side.segments)
+    flat_v = refuse_other_orders(flat_v, k_side.order, k_side.segments, together=False)
   rows = jnp.arange(len(flat_v)) if rules.dropout_rate else None
   operands = Operands(params, q_side, k_side, flat_v, mask, sinks, dropout_key, bias, rows)
   return Call(scheme, rules, operands, q.shape, k.shape[-3], v.dtype, padded)

@@ -144,6 +144,7 @@ def of_distances(found):
   return [*found[:4], sums]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize('cap', [None, slow(3.0)])
 @pytest.mark.parametrize('way', ['blockwise', slow('tpu'), slow('gpu')])
 def test_a_bias_by_distance_of_minus_infinity_hides_a_pair_in_tiles_and_kernels(

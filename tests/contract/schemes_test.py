@@ -711,7 +711,7 @@ def test_the_engine_gives_what_the_reference_gives_for_irregular_ids(name, small
   engine_is_the_reference(subject(name).scheme, 'irregular', AHEAD)
 
 
-@few_schemes_and()
+@few_schemes_and(where=has_own_logits)
 def test_the_engine_gives_what_a_mask_gives_in_a_causal_window(name, small_tiles):
   """By the schedule of its tiles, which leaves out those that no query sees."""
   engine_is_the_reference(subject(name).scheme, 'counting', NEAREST, causal=True, window=WINDOW)

@@ -154,17 +154,31 @@ def _means(members, seeds):
   return {seed: np.mean([each[seed] for each in members], 0) for seed in seeds}
 
 
-@functools.cache
 def pool(folders, means):
   """All groups and all differences of two, [count, 5], by their mean.
 
   Columns are the mean, low, high, the half width at the level of equality, and the metric's margin.
   Intervals over examples take long, and are made for the printed means alone.
   """
+  printed = np.array([abs(float(mean)) for mean in means])
+  near = np.array([_rounding(mean) for mean in means])
+  known = [_over_seeds(folders)]
+  for each, margin in _over_examples(folders):
+    found = np.array([np.mean(values) for values, *_ in each])
+    is_printed = (abs(abs(found)[:, None] - printed) <= near).any(1)
+    wider = [(*_both(*each[i]), margin) for i in np.flatnonzero(is_printed)]
+    known.append(np.array(wider).reshape(-1, 5))
+  known = np.concatenate(known)
+  known = known[np.isfinite(known).all(1)]
+  known = np.concatenate([known, known[:, [0, 2, 1, 3, 4]] * [-1, -1, -1, 1, 1]])  # "worse by"
+  return known[np.argsort(known[:, 0])]
+
+
+@functools.cache
+def _over_seeds(folders):
+  """The intervals over seeds, as `pool`."""
   found = [np.zeros((0, 5))]
-  every = groups(folders)
-  for metric in {group.metric for group in every}:
-    members = [group for group in every if group.metric == metric]
+  for metric, members in _by_metric(folders):
     seeds = sorted({seed for group in members for seed in group.numbers})
     values = np.array([[group.numbers.get(seed, np.nan) for seed in seeds] for group in members])
     steps = np.array([group.step for group in members])
@@ -174,13 +188,15 @@ def pool(folders, means):
       mine += [_intervals(differences, step) for step in {float(steps[i]), 0.0}]
       if metric == 'loss':  # in per cent of the other
         mine.append(_intervals(100 * (values / values[i] - 1), 0.0))
-    mine.append(np.array([*_over_examples(members, means)]).reshape(-1, 4))
     mine = np.concatenate(mine)
     found.append(np.column_stack([mine, np.full(len(mine), MARGINS.get(metric, 0.5))]))
-  known = np.concatenate(found)
-  known = known[np.isfinite(known).all(1)]
-  known = np.concatenate([known, known[:, [0, 2, 1, 3, 4]] * [-1, -1, -1, 1, 1]])  # "worse by"
-  return known[np.argsort(known[:, 0])]
+  return np.concatenate(found)
+
+
+def _by_metric(folders):
+  every = groups(folders)
+  for metric in {group.metric for group in every}:
+    yield metric, [group for group in every if group.metric == metric]
 
 
 def _quantiles(level):
@@ -200,26 +216,27 @@ def _intervals(values, steps):
   return np.stack([mean, mean - half, mean + half, half * NARROW[count] / T[count]], 1)
 
 
-def _over_examples(members, means):
-  """Intervals over seeds and examples, which are wider, of those with one of these means."""
-  printed = np.array([abs(float(mean)) for mean in means])
-  near = np.array([_rounding(mean) for mean in means])
-  is_printed = lambda values: (abs(abs(np.mean(values)) - printed) <= near).any()
-  known = [group for group in members if len(group.left_out) == len(group.numbers) > 1]
-  for group in known:
-    values = list(group.numbers.values())
-    if is_printed(values):
-      yield _both(values, group.step, list(group.left_out.values()))
-  for one, other in itertools.combinations(known, 2):
-    seeds = sorted(set(one.left_out) & set(other.left_out))
-    if len(seeds) > 1 and len(one.left_out[seeds[0]]) == len(other.left_out[seeds[0]]):
-      values = [one.numbers[seed] - other.numbers[seed] for seed in seeds]
-      if is_printed(values):
-        without = [np.subtract(one.left_out[x], other.left_out[x]).tolist() for x in seeds]
-        yield _both(values, one.step, without)
+@functools.cache
+def _over_examples(folders):
+  """What intervals over seeds and examples, which are wider, are made of; by metric, its margin."""
+  found = []
+  for metric, members in _by_metric(folders):
+    known = [group for group in members if len(group.left_out) == len(group.numbers) > 1]
+    each = [(list(x.numbers.values()), x.step, list(x.left_out.values())) for x in known]
+    for one, other in itertools.combinations(known, 2):
+      seeds = sorted(set(one.left_out) & set(other.left_out))
+      if len(seeds) > 1 and len(one.left_out[seeds[0]]) == len(other.left_out[seeds[0]]):
+        values = [one.numbers[seed] - other.numbers[seed] for seed in seeds]
+        without = [(one.left_out[seed], other.left_out[seed]) for seed in seeds]
+        each.append((values, one.step, without))
+    if each:
+      found.append((each, MARGINS.get(metric, 0.5)))
+  return found
 
 
 def _both(values, step, without):
+  if isinstance(without[0], tuple):
+    without = [np.subtract(*pair).tolist() for pair in without]
   wide, narrow = (interval(values, step, level, without) for level in (0.95, EQUAL_LEVEL))
   return *wide[:3], narrow.high - narrow.mean
 

@@ -38,12 +38,13 @@ def collectives(text: str) -> dict[str, tuple[int, int]]:
     for line in bodies[body]:
       one = re.search(rf'= (.*?) ({"|".join(KINDS)})(-start|-done)?\(', line)
       if one and one[3] != '-done':
+        # A start names what it sends first, as a tuple or an array, and numbers of its own last.
+        results = one[1].partition('), ')[2] or one[1]
         sizes = [
           BYTES.get(dtype, 4) * math.prod(int(n) for n in dims.split(',') if n)
-          for dtype, dims in re.findall(r'(\w+)\[([\d,]*)\]', one[1])
+          for dtype, dims in re.findall(r'(\w+)\[([\d,]*)\]', results)
         ]
-        # A start returns what it sends, what it gets, and numbers of its own.
-        size = max(sizes) if one[3] and one[2] != 'all-reduce' else sum(sizes)
+        size = max(sizes) if one[3] and results == one[1] and one[2] != 'all-reduce' else sum(sizes)
         count, so_far = found[one[2]]
         found[one[2]] = [count + times, so_far + times * size]
       turns = re.search(r'"known_trip_count":{"n":"(\d+)"}', line)

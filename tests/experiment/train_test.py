@@ -87,6 +87,7 @@ def test_the_held_out_curve_of_the_picture_ends_with_the_final_score(undrawn):
   np.testing.assert_allclose(curves['length 32'], expected)
 
 
+@pytest.mark.slow
 def test_a_picture_that_fails_loses_nothing(undrawn):
   for name, score in undrawn.result.scores.items():
     assert undrawn.stored['scores'][name]['loss'] == score.values['loss']

@@ -83,7 +83,7 @@ WRONG = {
   'scale': [NAN, INF, -INF, '1', [1.0], np.ones(2, 'float32'), 1j, {}],
   'dropout_rate': [NAN, INF, -0.1, 1.0, 2, '0.5', None, [0.5], 0.5, np.float32(0.5)],
   'dropout_key': ['x', 3, 1.5, [], {}, np.zeros((3,), 'float32')],
-  'implementation': ['fast', '', 1, True, [], 'DENSE'],
+  'implementation': ['fast', '', 1, True, [], 'DENSE', 'ring', 'all_gather'],  # without a mesh
   'mask': [
     *(np.ones(shape, bool) for shape in ((S, T + 3), (T,), (3, T, S), (2, 3, T, S), (2, T, S))),
     *('x', 1, 0.5, [[True] * S] * T, {}, np.ones((T, S), 'object')),

@@ -124,6 +124,7 @@ def test_what_does_not_compare_is_refused(folder, tmp_path):
       recl.lengths_of([rope, str(tmp_path / name)])
 
 
+@pytest.mark.slow
 def test_lengths_that_are_no_numbers_are_refused(folder, capsys, monkeypatch):
   monkeypatch.setattr(sys, 'argv', ['recl', 'rope', 'xl', '--lengths=8,long'])
   with pytest.raises(SystemExit):

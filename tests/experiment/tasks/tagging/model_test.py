@@ -67,6 +67,7 @@ def test_neither_padding_nor_other_sentences_make_a_difference(kind):
   np.testing.assert_allclose(alone[0, :4], out[0, :4], rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_it_reads_words_letters_and_bigrams_and_nothing_in_the_padding():
   scheme, options = KINDS['transformer']
   run, one = jitted(made(scheme, **options)), drawn(3, 6, 4, (6, 4, 6))
