@@ -20,8 +20,9 @@ from posjax.experiment.task import Batch, Task
 TRAINING = 3  # forward passes that a step is worth
 
 # By a part of `device_kind`, dense products in FLOP/s: of bfloat16, and of float32 as JAX does them
-# by default, in TensorFloat-32 on GPUs and in bfloat16 on TPUs. The numbers of the vendors' data
-# sheets as we remember them, not checked against the sheets; the first name that fits counts.
+# by default, in TensorFloat-32 on GPUs and in bfloat16 on TPUs. Numbers of TPUs but v4 are those
+# of docs.cloud.google.com in November 2026; those of GPUs and v4 are as we remember their data
+# sheets, not checked against them. The first name that fits counts.
 PEAKS: Mapping[str, tuple[float, float]] = {
   'H100 PCIe': (756e12, 378e12),
   'H100': (989e12, 494e12),
