@@ -56,7 +56,7 @@ def refuse_other_orders(
   Raises:
     ValueError: if tokens do not follow the array, as far as their order is known.
   """
-  follow = known(lambda *both: follows_array(*both, together).all(), order, segments)
+  follow = known(lambda *both: follows_array(both[0], both[1], together).all(), order, segments)
   if follow is False:
     raise ValueError(
       'This scheme goes by the places of tokens in the array, so the tokens of each document must '

@@ -77,16 +77,17 @@ def on_one_device(call: Call, device: Device, asked: str | None = None, reason: 
     return Choice(asked, reason)
   if asked is None and (small := _by_size(call, device)):
     return small
-  x, heads = call.operands, transformed(call)
-  no_cudnn = cudnn.refusal(call.scheme, *heads, call.rules, x, device)
+  x, by_itself = call.operands, mesh.row_axes(call.operands.v.shape[0])
+  share = lambda heads: _of_one_device(heads, mesh.size(by_itself))
+  q, k, v = map(share, transformed(call))
+  no_cudnn = cudnn.refusal(call.scheme, q, k, v, call.rules, x, device)
   target = fused.target_of(device, asked == 'mosaic')
-  no_kernel = fused.refusal(target, call.scheme, x, *heads, call.rules)
+  no_kernel = fused.refusal(target, call.scheme, x, q, k, v, call.rules)
   if asked is not None:
     refused = no_cudnn if asked == 'cudnn' else no_kernel
     return Choice('blockwise', refused) if refused else Choice(asked, reason)
   if device.platform == 'tpu':
     return Choice('blockwise', 'the kernels have not run on a TPU yet; they can be asked for')
-  by_itself = mesh.row_axes(x.v.shape[0])
   if axes := [name for name in sharded_axes() if name not in by_itself]:
     return Choice(
       'blockwise',
@@ -131,6 +132,11 @@ def note(call: Call, device: Device, names: tuple[str, ...], asked: str | None) 
   found = _noted.get()
   if found is not None:
     found.add(choose(call, device, names, asked).implementation)
+
+
+def _of_one_device(heads: Any, devices: int) -> jax.ShapeDtypeStruct:
+  """The heads of the rows that each of so many devices computes."""
+  return jax.ShapeDtypeStruct((heads.shape[0] // devices, *heads.shape[1:]), heads.dtype)
 
 
 def transformed(call: Call) -> tuple[Any, Any, Any]:

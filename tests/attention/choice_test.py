@@ -144,6 +144,18 @@ def test_an_environment_variable_names_the_default(monkeypatch):
 
 
 @pytest.mark.usefixtures('eight_devices')
+def test_where_devices_compute_their_own_rows_the_choice_is_that_of_one_device():
+  """Rows of all devices together have more numbers than a kernel counts."""
+  params = posjax.init(posjax.get('t5'), jax.random.key(0), posjax.Dims(1024, 8, 128))
+  x = jax.ShapeDtypeStruct((512, 8192, 8, 128), jnp.bfloat16)
+  pos = jnp.arange(8192)
+  options = {'q_pos': pos, 'k_pos': pos, 'causal': True, 'device': 'hopper'}
+  assert '2^31 numbers or more' in chosen(x, x, x, 't5', params, **options).why
+  with jax.set_mesh(jax.make_mesh((8,), ('data',), axis_types=(jax.sharding.AxisType.Auto,))):
+    assert chosen(x, x, x, 't5', params, **options).implementation == 'pallas'
+
+
+@pytest.mark.usefixtures('eight_devices')
 def test_under_a_mesh_that_xla_cuts_no_kernel_is_taken():
   mesh = jax.make_mesh((4, 2), ('data', 'tensor'), axis_types=(jax.sharding.AxisType.Auto,) * 2)
   with jax.set_mesh(mesh):

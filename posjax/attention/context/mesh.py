@@ -15,7 +15,7 @@ All other axes of the mesh stay as they are: XLA cuts the heads along them.
 
 import functools
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import jax
@@ -63,7 +63,12 @@ def row_axes(rows: int) -> tuple[str, ...]:
   """
   mesh = jax.sharding.get_abstract_mesh()
   names = [name for name in ROWS if mesh.shape.get(name, 1) > 1 and name not in mesh.manual_axes]
-  return () if rows % math.prod(mesh.shape[name] for name in names) else tuple(names)
+  return () if rows % size(names) else tuple(names)
+
+
+def size(names: Iterable[str]) -> int:
+  """How many devices there are along these axes of the mesh in context."""
+  return math.prod(jax.sharding.get_abstract_mesh().shape[name] for name in names)
 
 
 def over_rows(compute: Compute) -> Compute:
