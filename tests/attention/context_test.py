@@ -439,8 +439,9 @@ def test_a_scan_over_layers_keeps_no_masks_of_all_pairs_of_a_ring():
 
 
 @pytest.mark.parametrize('implementation', [slow('dense'), slow('all_gather'), 'ring'])
+@pytest.mark.parametrize('line', ['rope+forgetting', slow('cope')])
 def test_tokens_in_another_order_are_refused_or_give_nan_where_a_scheme_goes_by_their_places(
-  implementation,
+  line, implementation
 ):
   """Forgetting sums gates along the row, and cope gates along the keys."""
   x, pos = jnp.asarray(DRAW.normal(size=(2, 8, 8)), jnp.float32), jnp.arange(8)
@@ -448,17 +449,16 @@ def test_tokens_in_another_order_are_refused_or_give_nan_where_a_scheme_goes_by_
   two = jnp.array([[1, 1, 1, 1, 2, 2, 2, 2]])
   # Each document counts up, but the second stands between two parts of the first.
   between = positions.zigzag(jnp.array([[1, 1, 1, 1, 1, 1, 2, 2]]), 2)
-  for line in ('rope+forgetting', 'cope'):
-    layer = posjax.nnx.Attention(
-      8, 2, posjax.get(line), causal=True, implementation=implementation, rngs=nnx.Rngs(0)
-    )
-    run = nnx.jit(lambda layer, x, pos, segments: layer(x, pos, segments=segments))
-    # Cope sees gates of its own document alone.
-    wrong = [one, positions.zigzag(two, 2), *([between] if line != 'cope' else [])]
-    with jax.set_mesh(mesh(context=2)):
-      for documents in wrong:
-        with pytest.raises(ValueError, match='got another order'):
-          layer(x, zigzag, segments=documents)
-        assert jnp.isnan(run(layer, x, zigzag, documents)).all()
-      for documents in (one, two):
-        assert jnp.isfinite(run(layer, x, pos, documents)).all()
+  layer = posjax.nnx.Attention(
+    8, 2, posjax.get(line), causal=True, implementation=implementation, rngs=nnx.Rngs(0)
+  )
+  run = nnx.jit(lambda layer, x, pos, segments: layer(x, pos, segments=segments))
+  # Cope sees gates of its own document alone.
+  wrong = [one, positions.zigzag(two, 2), *([between] if line != 'cope' else [])]
+  with jax.set_mesh(mesh(context=2)):
+    for documents in wrong:
+      with pytest.raises(ValueError, match='got another order'):
+        layer(x, zigzag, segments=documents)
+      assert jnp.isnan(run(layer, x, zigzag, documents)).all()
+    for documents in (one, two):
+      assert jnp.isfinite(run(layer, x, pos, documents)).all()

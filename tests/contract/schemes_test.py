@@ -1114,7 +1114,7 @@ def test_left_padding_changes_nothing(name):
   np.testing.assert_array_equal(found[:, :6], 0)
 
 
-@every_scheme
+@few_schemes_and(has_own_logits)
 def test_packed_documents_are_each_alone(name):
   scheme = subject(name).scheme
   params, given = parameters(scheme), inputs(scheme)
@@ -1129,7 +1129,7 @@ def test_packed_documents_are_each_alone(name):
   assert error(found[:, 6:], run(scheme)(params, second)) <= TOLERANCE
 
 
-@every_scheme
+@few_schemes_and(has_own_logits)
 def test_nothing_flows_back_from_later_tokens(name):
   """Causality by exactly zero gradients, and none but zero before."""
   scheme = subject(name).scheme

@@ -154,19 +154,25 @@ def _means(members, seeds):
   return {seed: np.mean([each[seed] for each in members], 0) for seed in seeds}
 
 
+@functools.cache
 def pool(folders, means):
-  """All groups and all differences of two, [count, 5], by their mean.
+  """Groups and differences of two whose mean is a printed one, [count, 5], by their mean.
 
   Columns are the mean, low, high, the half width at the level of equality, and the metric's margin.
-  Intervals over examples take long, and are made for the printed means alone.
   """
   printed = np.array([abs(float(mean)) for mean in means])
   near = np.array([_rounding(mean) for mean in means])
-  known = [_over_seeds(folders)]
-  for each, margin in _over_examples(folders):
-    found = np.array([np.mean(values) for values, *_ in each])
-    is_printed = (abs(abs(found)[:, None] - printed) <= near).any(1)
-    wider = [(*_both(*each[i]), margin) for i in np.flatnonzero(is_printed)]
+  ends = np.sort(np.stack([printed - near, printed + near], 1), axis=0).T
+
+  def are_printed(found):
+    """Whether each number lies in one of the ranges, which may overlap."""
+    begun = np.searchsorted(ends[0], abs(found), side='right')
+    return begun > np.searchsorted(ends[1], abs(found), side='left')
+
+  over_seeds = _over_seeds(folders)
+  known = [over_seeds[are_printed(over_seeds[:, 0])]]
+  for found, each, margin in _over_examples(folders):
+    wider = [(*_both(*each[i]), margin) for i in np.flatnonzero(are_printed(found))]
     known.append(np.array(wider).reshape(-1, 5))
   known = np.concatenate(known)
   known = known[np.isfinite(known).all(1)]
@@ -230,7 +236,8 @@ def _over_examples(folders):
         without = [(one.left_out[seed], other.left_out[seed]) for seed in seeds]
         each.append((values, one.step, without))
     if each:
-      found.append((each, MARGINS.get(metric, 0.5)))
+      mean = np.array([sum(values) / len(values) for values, *_ in each])
+      found.append((mean, each, MARGINS.get(metric, 0.5)))
   return found
 
 
