@@ -64,7 +64,7 @@ def check_context(mesh: Mesh, implementation: str | None) -> None:
 
 
 def seen(mesh: Mesh | None) -> contextlib.AbstractContextManager[Any]:
-  """Where traced functions see the mesh: attention takes no kernel that XLA would have to cut.
+  """Where traced functions see the mesh: attention cuts rows by it, and takes no kernel to be cut.
 
   Raises:
     ValueError: if the mesh has explicit axes, the default of `jax.make_mesh`.

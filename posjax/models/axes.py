@@ -12,13 +12,14 @@ from typing import Any
 import jax
 from flax import nnx
 
+from posjax.attention.context import mesh
 from posjax.layers import parameters as held
 from posjax.nnx import Attention, Parameters
 from posjax.scheme import Dims, PRNGKey, Scheme
 
 AXES = ('data', 'fsdp', 'tensor', 'context')  # of the mesh
-ROWS = ('data', 'fsdp')  # of a batch
-TOKENS = 'context'  # of a row
+ROWS = mesh.ROWS  # of a batch
+TOKENS = mesh.AXIS  # of a row
 WIDTH = 'fsdp'  # M
 HEADS = 'tensor'  # H, and K
 HIDDEN = 'tensor'  # F

@@ -22,7 +22,8 @@ def collectives(text: str) -> dict[str, tuple[int, int]]:
 
   Args:
     text: a compiled program. One in a loop counts as often as the loop turns, and of the branches
-      of a condition all count. Of a pair of start and done, the start counts.
+      of a condition all count; a loop of unknown length counts as one turn. Of a pair of start and
+      done, the start counts.
   """
   bodies, entry, name = {}, '', ''
   for line in text.splitlines():
@@ -48,8 +49,6 @@ def collectives(text: str) -> dict[str, tuple[int, int]]:
         count, so_far = found[one[2]]
         found[one[2]] = [count + times, so_far + times * size]
       turns = re.search(r'"known_trip_count":{"n":"(\d+)"}', line)
-      if ' while(' in line and not turns and 'body=' in line:
-        turns = [0, 1]
       for inner in re.findall(
         r'(?:calls|body|true_computation|false_computation)=%?([\w.\-]+)', line
       ):
