@@ -354,7 +354,8 @@ class Attention(_Holder):
       )
 
     def norm(weight):
-      ones = self._annotated(nn.initializers.ones, weight.axes)
+      one = nn.initializers.constant(1 - weight.norm.offset)  # a norm begins with a factor of 1
+      ones = self._annotated(one, weight.axes)
       zeros = self._annotated(nn.initializers.zeros, weight.axes)
       return HeadNorm(weight.norm, weight.shape, self.param_dtype, ones, zeros)
 

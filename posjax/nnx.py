@@ -184,7 +184,7 @@ class HeadNorm(nnx.Module):
     self, norm: Norm, shape: tuple[int, ...], param_dtype: Any, metadata: dict[str, Any]
   ):
     self.norm = norm
-    self.scale = nnx.Param(jnp.ones(shape, param_dtype), **metadata)
+    self.scale = nnx.Param(jnp.full(shape, 1 - norm.offset, param_dtype), **metadata)
     self.bias = nnx.data(None)
     if norm.use_bias:
       self.bias = nnx.Param(jnp.zeros(shape, param_dtype), **metadata)

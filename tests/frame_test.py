@@ -133,6 +133,7 @@ ROOMS = {
   'posjax/interop/*.py': {
     *(*RECORD, 'posjax.math', 'posjax.chain', 'posjax.schemes'),
     'posjax.layers',  # the norms of a checkpoint's queries and keys
+    *('posjax.expression', 'posjax.models'),  # whole models, with other schemes than their own
   },
   'posjax/models/**/*.py': {
     *(*RECORD, 'posjax.known', 'posjax.keys', 'posjax.math', 'posjax.chain'),

@@ -19,7 +19,7 @@ from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 
 from posjax.attention.choice import OVER_DEVICES
 from posjax.keys import Count
-from posjax.models.axes import AXES, ROWS, TOKENS
+from posjax.models.axes import AXES, ROWS, TOKENS, spec
 from posjax.models.past import Past
 from posjax.nnx import Attention
 
@@ -91,9 +91,9 @@ def of_state(state: Any, mesh: Mesh) -> Any:
     name = jax.tree_util.keystr(path)
     if isinstance(node, nnx.Variable):
       names = node.get_metadata().get('out_sharding') or ()
-      return node.replace(NamedSharding(mesh, _spec(name, node.shape, tuple(names), mesh)))
+      return node.replace(NamedSharding(mesh, spec(name, node.shape, tuple(names), mesh)))
     if isinstance(node, Past):  # its rows are where those of a batch are
-      cut: Any = lambda array, *names: NamedSharding(mesh, _spec(name, array.shape, names, mesh))
+      cut: Any = lambda array, *names: NamedSharding(mesh, spec(name, array.shape, names, mesh))
       inputs = tuple(cut(layer, ROWS, None, None) for layer in node.inputs)
       return Past(inputs, cut(node.pos, ROWS, None), cut(node.segments, ROWS, None))
     return NamedSharding(mesh, PartitionSpec())
@@ -133,7 +133,7 @@ def put_batch(batch: Mapping[str, np.ndarray], mesh: Mesh) -> dict[str, jax.Arra
   def put(value: np.ndarray) -> jax.Array:
     each = len(value) // len(mine)
     tokens = TOKENS if value.ndim > 1 and value.shape[1] % mesh.shape[TOKENS] == 0 else None
-    spec = PartitionSpec(ROWS, *([tokens] if value.ndim > 1 else []))
+    cut = PartitionSpec(ROWS, *([tokens] if value.ndim > 1 else []))
 
     def part_of(index: Any) -> np.ndarray:
       rows, *rest = index
@@ -141,7 +141,7 @@ def put_batch(batch: Mapping[str, np.ndarray], mesh: Mesh) -> dict[str, jax.Arra
       return value[(slice(at, at + each), *rest)]
 
     shape = (each * len(owners), *value.shape[1:])
-    return jax.make_array_from_callback(shape, NamedSharding(mesh, spec), part_of)
+    return jax.make_array_from_callback(shape, NamedSharding(mesh, cut), part_of)
 
   return {name: put(np.asarray(value)) for name, value in batch.items()}
 
@@ -174,29 +174,3 @@ def check_batch(batch_size: int, mesh: Mesh, accumulate: int = 1) -> None:
 def _parts(mesh: Mesh) -> int:
   """The number of parts into which the rows of a batch are cut."""
   return math.prod(mesh.shape[axis] for axis in ROWS)
-
-
-def _spec(name: str, shape: tuple[int, ...], names: tuple[Any, ...], mesh: Mesh) -> PartitionSpec:
-  """The names of the LAST dimensions of an array; those of stacked layers come before them."""
-  if len(names) > len(shape):
-    raise ValueError(f'{name} must have a dimension for each of its axes {names}, but got {shape}.')
-  if not names:
-    return PartitionSpec()
-  names = (None,) * (len(shape) - len(names)) + names
-  for size, axis in zip(shape, names, strict=True):
-    parts = _parts_of(name, axis, mesh)
-    if size % parts:
-      raise ValueError(
-        f'{name} has shape {shape}, of which {size} cannot be divided over {parts} devices of the '
-        f'{axis} axis.'
-      )
-  return PartitionSpec(*names)
-
-
-def _parts_of(name: str, axis: str | tuple[str, ...] | None, mesh: Mesh) -> int:
-  """The number of devices over which an axis of an array is cut."""
-  names = (axis,) if isinstance(axis, str) else axis or ()
-  for each in names:
-    if each not in mesh.shape:
-      raise ValueError(f'{name} must name axes of the mesh, {tuple(mesh.shape)}, but got {each!r}.')
-  return math.prod(mesh.shape[each] for each in names)

@@ -1,19 +1,21 @@
 """The weights of a layer's attention, from a checkpoint to the layout of posjax's layers."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
 from posjax.arguments import read, shown
 from posjax.interop import latent
+from posjax.interop.embeddings import Embedded
 from posjax.interop.families import family_of
 from posjax.interop.family import Attention, Names
 from posjax.interop.fields import Config, Fields, read_config
-from posjax.interop.settings import Settings, layer, part_of
+from posjax.interop.settings import Part, Settings, layer, part_of
 from posjax.interop.tables import Shape, Tables
 from posjax.interop.weights import kernel
 from posjax.scheme import Dims
@@ -57,15 +59,31 @@ def load_attention(
   """
   found, settings = part_of(config, index, part), layer(config, index, part=part, length=1)
   prefix = read(prefix, str | None, 'prefix')
+  names = _names_of(weights)
+  take = lambda name, shape: _array(weights, name, shape)
+  return jax.tree.map(jnp.asarray, attention_of(found, settings, names, take, prefix))
+
+
+def attention_of(
+  found: Part,
+  settings: Settings,
+  keys: list[str],
+  take: Callable[[str, Shape], Any],
+  prefix: str | None,
+) -> dict[str, Any]:
+  """The tree of `load_attention`, of arrays that `take` gives by their names and shapes.
+
+  Arrays of NumPy stay so, and nothing is computed with them: of weights, the tree holds views.
+  """
   attention, own = found.attention, found.block()
-  names, keys = attention.names, _names_of(weights)
+  names = attention.names
   block = _block(names, keys, own, prefix)
   fused = bool(names.fused) and f'{block}{names.weight(names.query)}' not in keys
   projected = _of_block(attention, settings, block, fused)
   tables = _tables(attention, settings)
   shapes = projected | tables.shapes(own, block)
   _check_names(shapes, keys, block, names)
-  arrays = {name: _array(weights, name, shape) for name, shape in shapes.items()}
+  arrays = {name: take(name, shape) for name, shape in shapes.items()}
   inside = {name.removeprefix(block): arrays[name] for name in projected}
   return _assembled(inside, attention, settings, found.fields) | tables.assembled(
     own, block, arrays
@@ -130,7 +148,15 @@ def load_positions(
   if embedded.sinusoids is not None:
     return {}
   name = _named(embedded.name.format(part), _names_of(weights), prefix)
-  table = _array(weights, name, None)
+  return positions_of(embedded, fields, _array(weights, name, None), name)
+
+
+def positions_of(embedded: Embedded, fields: Fields, table: Any, name: str) -> dict[str, Any]:
+  """The parameters of `load_positions`, of the table of that name.
+
+  Raises:
+    ValueError: if the table has another number of rows.
+  """
   table = table.reshape(table.shape[-2:])  # ViT's has an axis of one row of images
   rows, unused = embedded.rows(fields), embedded.unused(fields)
   if table.shape[0] != rows + unused:
@@ -304,7 +330,7 @@ def _assembled(
         )
   if settings.use_bias and names.no_bias:
     missing = next(each for each in counts if getattr(names, each) == names.no_bias)
-    loaded[missing]['bias'] = jnp.zeros_like(loaded['value']['bias'])
+    loaded[missing]['bias'] = np.zeros_like(loaded['value']['bias'])
   if settings.sinks:
     loaded['sinks'] = found[names.sinks]
   if settings.latent is not None:
@@ -355,7 +381,8 @@ def _shards(fused: Array, settings: Settings, names: Names) -> dict[str, Array]:
   counts, rest = dict.fromkeys(('key', 'value'), settings.num_kv_heads), fused.shape[1:]
   counts['query'] = settings.num_heads
   rows = [counts[name] * settings.head_dim // names.shards for name in names.order]
-  parts = jnp.split(fused.reshape(names.shards, -1, *rest), np.cumsum(rows)[:-1], axis=1)
+  whole, ends = fused.reshape(names.shards, -1, *rest), np.cumsum(rows)
+  parts = [whole[:, end - count : end] for end, count in zip(ends, rows, strict=True)]
   pairs = zip(names.order, parts, strict=True)
   return {name: part.reshape(-1, *rest) for name, part in pairs}
 
@@ -370,9 +397,9 @@ def _norms(found: Mapping[str, Array], attention: Attention, settings: Settings)
     ('key_norm', attention.names.key_norm),
   ):
     if not attention.norm_has_weights:
-      loaded[ours] = {'scale': jnp.ones(settings.head_dim)}
+      loaded[ours] = {'scale': np.ones(settings.head_dim, np.float32)}
       continue
-    own = {'scale': found[f'{theirs}.weight'] + attention.norm_offset}
+    own = {'scale': found[f'{theirs}.weight']}
     if settings.qk_norm.use_bias:
       own['bias'] = found[f'{theirs}.bias']
     if settings.qk_norm.heads == 'together':

@@ -149,7 +149,8 @@ _MISTRAL = Attention(window=everywhere)
 _EXAONE = Attention(window=where_sliding, norm=_RMS)
 _QWEN2 = Attention(bias=_YES, out_bias=always(False), window=where_sliding)
 _QWEN3 = _LLAMA._replace(window=where_sliding, norm=_RMS)
-_QWEN3_NEXT = _LLAMA._replace(norm=_RMS, norm_offset=1.0, gated=True)
+_RMS_FROM_0 = heads_norm('rms_norm_eps', offset=1.0)
+_QWEN3_NEXT = _LLAMA._replace(norm=_RMS_FROM_0, gated=True)
 _GEMMA2 = _LLAMA._replace(
   window=where_sliding,
   scale=lambda fields, _: fields.needed('query_pre_attn_scalar', fields.positive) ** -0.5,
@@ -381,7 +382,7 @@ _ENTRIES: dict[str, Family] = {
       layer_bases={'full_attention': 'rope_theta', 'sliding_attention': 'rope_local_base_freq'},
     ),
     *(_GEMMA2, full_every('sliding_window_pattern', 6)),
-    **{'causal': _gemma3_causal, 'window': _gemma3_window, 'norm': _RMS, 'norm_offset': 1.0},
+    **{'causal': _gemma3_causal, 'window': _gemma3_window, 'norm': _RMS_FROM_0},
   ),
   'gemma4_text': Family(rotary=_SPLIT),
   # Cohere and Exaone, whose layers without a window do not rotate.

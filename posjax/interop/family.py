@@ -113,7 +113,6 @@ class Attention(NamedTuple):
     logit_cap: the cap of the logits, or None.
     sinks: whether each head has a sink.
     norm: the norm of queries and keys, or None.
-    norm_offset: what is added to the weights of the norms, 1 in Gemma.
     norm_has_weights: whether the norms have weights. Where they have none, it is the same whether
       they come before RoPE or after it.
     latent: the narrow vectors of which keys and values are made, or None.
@@ -138,7 +137,6 @@ class Attention(NamedTuple):
   logit_cap: Reader = never
   sinks: bool = False
   norm: Reader = never
-  norm_offset: float = 0.0
   norm_has_weights: bool = True
   latent: Reader = never
   heads: str = ''
@@ -260,6 +258,7 @@ def heads_norm(
   heads: Any = 'alike',
   *,
   use_bias: bool = False,
+  offset: float = 0.0,
   only: str | None = None,
 ) -> Reader:
   """A norm of queries and keys, if the field `only` says so; `epsilon` is a field's name."""
@@ -267,7 +266,7 @@ def heads_norm(
   def read(fields: Fields, layer: Layer) -> Norm | None:
     if only is not None and not fields.get(only, bool):
       return None
-    return Norm(kind, fields.needed(epsilon, fields.positive), heads, use_bias)
+    return Norm(kind, fields.needed(epsilon, fields.positive), heads, use_bias, offset)
 
   return read
 

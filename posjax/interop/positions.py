@@ -1,5 +1,7 @@
 """The schemes of the families that neither rotate nor add positions to the embeddings alone."""
 
+import functools
+
 from posjax.arguments import Size, Whole, shown
 from posjax.chain import chain
 from posjax.interop.embeddings import BERT, MPNET, Embedded, embedded
@@ -68,6 +70,11 @@ def falcon_scheme(family: Family, fields: Fields, options: Options) -> Scheme:
   """RoPE, or ALiBi whose biases are scaled with the logits, to which Falcon adds them before."""
   if not fields.get('alibi', bool):
     return rotary(family, fields, options)
+  return _scaled_alibi()
+
+
+@functools.cache  # all layers have the same one
+def _scaled_alibi() -> Scheme:
   standard = alibi.scheme()
 
   def init(key, dims):

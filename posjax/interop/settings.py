@@ -141,10 +141,14 @@ def layer(
 
 
 @functools.cache
-def _defaults() -> dict[str, dict[str, Any]]:
-  """By model_type, what transformers takes for the fields that a configuration leaves out."""
+def _defaults() -> dict[str, Any]:
+  """By model_type, what transformers takes for the fields that a configuration leaves out.
+
+  The fields that are read here are in 'defaults'. 'unread' has those that are not, though they
+  change what whole models compute.
+  """
   text = resources.files('posjax.interop').joinpath('defaults.json').read_text('utf-8')
-  return json.loads(text)['defaults']
+  return json.loads(text)
 
 
 class Part(NamedTuple):
@@ -190,18 +194,48 @@ def part_of(config: Config, index: int, part: str | None) -> Part:
       f'model_type must be one of the {len(known)} in docs/checkpoints.md whose layers are known, '
       f'but got {fields.get("model_type", str)!r}{hint}'
     )
-  # A size has no default where the file has it under another name.
-  there = {other for names in (_WIDTHS, _HEADS) if {*names} & {*config} for other in names}
-  defaults = {name: x for name, x in _defaults().get(kind, {}).items() if name not in there}
-  fields = Fields({**defaults, **fields.values})
-  decodes = part in ('decoder', 'cross') and 'decoder_layers' in fields.values
-  count = fields.size(*(['decoder_layers'] if decodes else _DEPTHS))
+  fields = with_defaults(fields)
+  count = layers_in(fields, part)
   in_stages = 'depths' in fields.values  # whose number num_layers is, in Swin
   if not in_stages and count is not None and index >= count:
     raise ValueError(f'The index must be that of one of the {count} layers, but got {index}.')
   if part not in family.parts:
     raise ValueError(f'part must be one of {list(family.parts)} for {kind}, but got {shown(part)}.')
   return Part(fields, family, family.parts[part], Layer(index, type_of(family, fields, index)))
+
+
+def with_defaults(fields: Fields) -> Fields:
+  """A configuration, with what transformers takes for the fields that it leaves out."""
+  defaults = _defaults()['defaults'].get(fields.get('model_type', str) or '', {})
+  # A size has no default where the file has it under another name.
+  given = {*fields.values}
+  there = {other for names in (_WIDTHS, _HEADS, _DEPTHS) if {*names} & given for other in names}
+  return Fields({**{name: x for name, x in defaults.items() if name not in there}, **fields.values})
+
+
+def layers_in(fields: Fields, part: str | None) -> int | None:
+  """The number of layers of a part of a model; None where the configuration does not say it."""
+  if part in ('decoder', 'cross'):
+    own = fields.size('decoder_layers', 'num_decoder_layers')
+    if own is not None:
+      return own
+  return fields.size(*_DEPTHS)
+
+
+def check_read(fields: Fields) -> None:
+  """Refuses a configuration that asks for what no code here reads.
+
+  A field that transformers reads for the model type, and posjax does not, must have the value that
+  it has by default.
+
+  Raises:
+    ValueError: if one has another value.
+  """
+  unread = _defaults()['unread'].get(fields.get('model_type', str) or '', {})
+  for name, default in unread.items():
+    value = fields.values.get(name, default)
+    if value != default and value is not None:
+      raise fields.refuse(name, f'{default!r}, because other values are not supported')
 
 
 def _check_supported(fields: Fields, attention: Attention) -> None:

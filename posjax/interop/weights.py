@@ -1,6 +1,6 @@
 """The weights of attention between the layout of a checkpoint and that of posjax."""
 
-import jax.numpy as jnp
+import jax.numpy as jnp  # noqa: F401 (for the examples)
 import numpy as np
 from jaxtyping import Array, Num, Shaped
 
@@ -33,7 +33,7 @@ def kernel(weight: Shaped[Array, 'rows *M'], num_heads: int) -> Shaped[Array, '*
   if weight.shape[0] % num_heads:
     raise ValueError(f'{num_heads} heads must divide the rows, but got {weight.shape[0]}.')
   heads = weight.reshape(num_heads, -1, *weight.shape[1:])
-  return jnp.moveaxis(heads, (0, 1), (-2, -1))
+  return heads.transpose(*range(2, heads.ndim), 0, 1)
 
 
 def weight(kernel: Shaped[Array, '*M H D']) -> Shaped[Array, 'rows *M']:
@@ -48,7 +48,8 @@ def weight(kernel: Shaped[Array, '*M H D']) -> Shaped[Array, 'rows *M']:
     Array([0, 1, 2, 3, 4, 5], dtype=int32)
   """
   _check_array(kernel, 'A kernel', 2)
-  heads = jnp.moveaxis(kernel, (-2, -1), (0, 1))
+  last = kernel.ndim - 2, kernel.ndim - 1
+  heads = kernel.transpose(*last, *range(kernel.ndim - 2))
   return heads.reshape(-1, *heads.shape[2:])
 
 

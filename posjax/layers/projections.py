@@ -25,12 +25,14 @@ class Norm(NamedTuple):
       'apart' normalizes each head, with weights of its own, [H, D] (Command R+); 'together'
       normalizes all heads as one vector, with weights [H, D] (OLMo 2).
     use_bias: whether a bias is added, with the shape of the weight.
+    offset: what is added to the weight before it multiplies: 1 in Gemma, whose weights begin at 0.
   """
 
   kind: Literal['rms', 'layer'] = 'rms'
   epsilon: Positive = 1e-6
   heads: Literal['alike', 'apart', 'together'] = 'alike'
   use_bias: bool = False
+  offset: float = 0.0
 
 
 class Latent(NamedTuple):
@@ -269,5 +271,5 @@ def normalized(
     wide = wide - wide.mean(axes, keepdims=True)
   square = (wide * wide.conj()).real.mean(axes, keepdims=True)
   whole = lambda weight: jnp.broadcast_to(weight.astype(wide.dtype), x.shape)
-  out = wide * jax.lax.rsqrt(square + norm.epsilon) * whole(scale)
+  out = wide * jax.lax.rsqrt(square + norm.epsilon) * (whole(scale) + norm.offset)
   return (out if bias is None else out + whole(bias)).astype(x.dtype)

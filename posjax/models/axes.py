@@ -6,11 +6,13 @@ The sizes of the mesh come from `config.mesh`. Models are made without a mesh ar
 nothing here is moved when it is made.
 """
 
+import math
 from collections.abc import Callable
 from typing import Any
 
 import jax
 from flax import nnx
+from jax.sharding import Mesh, PartitionSpec
 
 from posjax.attention.context import mesh
 from posjax.layers import parameters as held
@@ -39,6 +41,43 @@ def named(*names: Name) -> dict[str, Any]:
     {'out_sharding': ('fsdp', None), 'eager_sharding': False}
   """
   return {'out_sharding': names, 'eager_sharding': False}
+
+
+def spec(name: str, shape: tuple[int, ...], names: tuple[Any, ...], mesh: Mesh) -> PartitionSpec:
+  """The names of the LAST dimensions of an array; those of stacked layers come before them.
+
+  Args:
+    name: of the array, for messages.
+    shape: of the array.
+    names: of its last axes, as a variable has them in `out_sharding`.
+    mesh: of devices.
+
+  Raises:
+    ValueError: if a name is no axis of the mesh, there are more names than dimensions, or a
+      dimension cannot be divided over its axis.
+  """
+  if len(names) > len(shape):
+    raise ValueError(f'{name} must have a dimension for each of its axes {names}, but got {shape}.')
+  if not names:
+    return PartitionSpec()
+  names = (None,) * (len(shape) - len(names)) + names
+  for size, axis in zip(shape, names, strict=True):
+    parts = _parts_of(name, axis, mesh)
+    if size % parts:
+      raise ValueError(
+        f'{name} has shape {shape}, of which {size} cannot be divided over {parts} devices of the '
+        f'{axis} axis.'
+      )
+  return PartitionSpec(*names)
+
+
+def _parts_of(name: str, axis: Name, mesh: Mesh) -> int:
+  """The number of devices over which an axis of an array is cut."""
+  names = (axis,) if isinstance(axis, str) else axis or ()
+  for each in names:
+    if each not in mesh.shape:
+      raise ValueError(f'{name} must name axes of the mesh, {tuple(mesh.shape)}, but got {each!r}.')
+  return math.prod(mesh.shape[each] for each in names)
 
 
 def linear(

@@ -8,6 +8,7 @@ B batch, T tokens, M model width, F feed-forward width, L layers, P layers in on
 repeating pattern.
 """
 
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any, Literal, NamedTuple
 
@@ -107,7 +108,7 @@ class FeedForward(Readable):
     self,
     width: int,
     ff_width: int,
-    activation: str,
+    activation: str | Callable[[Array], Array],
     gated: bool = False,
     *,
     layer_set: LayerSet = REAL,
@@ -116,7 +117,7 @@ class FeedForward(Readable):
     if gated and layer_set.is_complex:
       raise ValueError('A complex feed-forward layer has no gate, but got gated=True.')
     self.layer_set = layer_set
-    self.activation = activation_named(activation)
+    self.activation = activation_named(activation) if isinstance(activation, str) else activation
     inner: Any = {'names': (axes.WIDTH, axes.HIDDEN), 'rngs': rngs}
     self.up = layer_set.dense(width, ff_width, **inner)
     self.gate = layer_set.dense(width, ff_width, **inner) if gated else None
@@ -243,7 +244,10 @@ class Block(nnx.Module):
     """
     if return_weights and (cache is not None or past is not None):
       raise ValueError('Attention weights are those of whole rows, without a cache or a past.')
-    keys = split_key(train_key, 2 * len(self.norms))
+    crosses = self.cross is not None
+    if crosses == (memory is None):
+      raise ValueError('Layers that cross need a memory, and no others take one.')
+    keys = split_key(train_key, 6 if crosses else 4)
     seen = {}
 
     def noted(name, found):
@@ -272,14 +276,15 @@ class Block(nnx.Module):
       own = {**drops, 'dropout_key': keys[2]}
       return noted('cross', self._read(memory, y, segments, return_weights, own))
 
-    parts = [attend, self.feed_forward]
-    if self.cross is not None and memory is not None:
-      parts.insert(1, read)
-    elif self.cross is not None or memory is not None:
-      raise ValueError('Layers that cross need a memory, and no others take one.')
-    for i, (part, norm) in enumerate(zip(parts, self.norms, strict=True)):
-      x = self.residual(x, part, norm, segments, keys[2 * i + 1])
+    parts = [attend, read, self.feed_forward] if crosses else [attend, self.feed_forward]
+    x = self._through(parts, x, segments, keys[1::2])
     return x, Weights(**seen) if return_weights else cache
+
+  def _through(self, parts, x, segments, keys):
+    """The tokens after all parts, each of which is added to its input."""
+    for part, norm, key in zip(parts, self.norms, keys, strict=True):
+      x = self.residual(x, part, norm, segments, key)
+    return x
 
   def _read(self, memory, y, segments, return_weights, drops):
     """Cross-attention; a token reads the source tokens of its own segment."""
@@ -298,20 +303,17 @@ class Stack(nnx.Module):
   Parameters of equal layers are stacked along a leading axis of L / P.
 
   Args:
-    pattern: the P layers that repeat.
+    pattern: the P layers that repeat, each as `make` takes it.
     num_layers: L; the pattern must divide it.
-    width: M.
-    layer_set: real or complex layers. The tokens are cast to their dtype.
-    norm: as in `Block`.
-    pre_norm: norm before each part of a block, and once after the last block, instead of after
-      each part.
+    make: `(layer, rngs=) -> block`, the constructor of `Block` or of a kind of it.
+    norm: `(rngs=) -> norm`, the constructor of the norm of the last block's output; None for none.
+    dtype: to which tokens are cast.
     remat: recompute each period in the backward pass instead of keeping its activations.
     remat_policy: which activations are kept nevertheless: a name in `jax.checkpoint_policies`; None
       keeps none. It needs `remat`.
     unroll: how many periods are compiled as one step of the scan. More of them run faster on a
       CPU, and compile longer.
     rngs: a stream for `params`.
-    block: further arguments of `Block`.
 
   Raises:
     ValueError: if sizes do not divide, or a name is unknown.
@@ -319,18 +321,16 @@ class Stack(nnx.Module):
 
   def __init__(
     self,
-    pattern: Sequence[Layer],
+    pattern: Sequence[Any],
     num_layers: int,
     *,
-    width: int,
-    layer_set: LayerSet = REAL,
-    norm: str = 'LayerNorm',
-    pre_norm: bool,
+    make: Callable[..., Block],
+    norm: Callable[..., nnx.Module] | None,
+    dtype: Any,
     remat: bool = False,
     remat_policy: RematPolicy | None = None,
     unroll: int = 1,
     rngs: nnx.Rngs,
-    **block: Any,
   ):
     if remat_policy is not None and not remat:
       raise ValueError(
@@ -342,16 +342,15 @@ class Stack(nnx.Module):
       raise ValueError(
         f'The pattern of {len(pattern)} layers must divide num_layers, but got {num_layers}.'
       )
-    block |= {'width': width, 'layer_set': layer_set, 'norm': norm, 'pre_norm': pre_norm}
 
     @nnx.split_rngs(splits=repeats)
     @nnx.vmap(in_axes=(0,), out_axes=0)
     def period(rngs):
-      return nnx.List([Block(layer, rngs=rngs, **block) for layer in pattern])
+      return nnx.List([make(layer, rngs=rngs) for layer in pattern])
 
     self.periods = period(rngs)
-    self.dtype = layer_set.dtype
-    self.norm = layer_set.norm(norm)(width, rngs=rngs) if pre_norm else None
+    self.dtype = dtype
+    self.norm = nnx.data(None) if norm is None else norm(rngs=rngs)
     self.repeats = repeats
     self.remat, self.remat_policy, self.unroll = remat, remat_policy, unroll
 
@@ -447,6 +446,53 @@ class Stack(nnx.Module):
       for layer in (block.attention for block in blocks)
     )
     return jax.tree.map(lambda leaf: jnp.stack([leaf] * self.repeats), empty)
+
+
+def blocks(
+  pattern: Sequence[Layer],
+  num_layers: int,
+  *,
+  width: int,
+  layer_set: LayerSet = REAL,
+  norm: str = 'LayerNorm',
+  pre_norm: bool,
+  remat: bool = False,
+  remat_policy: RematPolicy | None = None,
+  unroll: int = 1,
+  rngs: nnx.Rngs,
+  **block: Any,
+) -> Stack:
+  """A stack of `Block`s, which are alike but for the pattern.
+
+  Args:
+    pattern: as in `Stack`.
+    num_layers: as in `Stack`.
+    width: M.
+    layer_set: real or complex layers.
+    norm: as in `Block`.
+    pre_norm: norm before each part of a block, and once after the last block, instead of after
+      each part.
+    remat: as in `Stack`.
+    remat_policy: as in `Stack`.
+    unroll: as in `Stack`.
+    rngs: a stream for `params`.
+    block: further arguments of `Block`.
+
+  Raises:
+    ValueError: if sizes do not divide, or a name is unknown.
+  """
+  block |= {'width': width, 'layer_set': layer_set, 'norm': norm, 'pre_norm': pre_norm}
+  return Stack(
+    pattern,
+    num_layers,
+    make=functools.partial(Block, **block),
+    norm=functools.partial(layer_set.norm(norm), width) if pre_norm else None,
+    dtype=layer_set.dtype,
+    remat=remat,
+    remat_policy=remat_policy,
+    unroll=unroll,
+    rngs=rngs,
+  )
 
 
 def _in_order(weights: Sequence[Weights]) -> Weights:

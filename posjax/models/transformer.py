@@ -19,7 +19,7 @@ from jaxtyping import Array, Float, Inexact, Int
 from posjax.keys import Count, Keys, Layers, Share, keys_of
 from posjax.layers.cache import Cache
 from posjax.models import axes
-from posjax.models.blocks import Layer, Memory, RematPolicy, Stack, Weights
+from posjax.models.blocks import Layer, Memory, RematPolicy, Weights, blocks
 from posjax.models.embedding import Embedded, Embedding, make_dims
 from posjax.models.layer_sets import Dtype, Norm, dropout, layer_set_of, split_key
 from posjax.models.orthogonal import QueryKey, head_dim
@@ -98,7 +98,7 @@ class Transformer(Readable):
     dims = dims._replace(head_dim=head_dim(query_key, width, num_heads))
     self.layer_set = layer_set_of(schemes, dims, dtype, implementation)
     self.embed = Embedding(schemes, dims, words=words, rngs=rngs)
-    self.stack = Stack(
+    self.stack = blocks(
       pattern,
       num_layers,
       width=width,

@@ -77,8 +77,7 @@ def gemma3(config, index, weights):
     kernel = interop.kernel(jnp.asarray(weights[f'{block}.{letter}_proj.weight']), count)
     params[name] = {'kernel': kernel}
   for name, letter in (('query', 'q'), ('key', 'k')):
-    # Gemma's weights are what is added to 1.
-    params[f'{name}_norm'] = {'scale': 1 + jnp.asarray(weights[f'{block}.{letter}_norm.weight'])}
+    params[f'{name}_norm'] = {'scale': jnp.asarray(weights[f'{block}.{letter}_norm.weight'])}
   out = jnp.asarray(weights[f'{block}.o_proj.weight'])
   params['out'] = {'kernel': out.T.reshape(heads, -1, width)}
   slides = bool((index + 1) % config['sliding_window_pattern'])
@@ -88,7 +87,7 @@ def gemma3(config, index, weights):
     interop.from_hf(config, layer=index),
     head_dim=config['head_dim'],
     num_kv_heads=counts['key'],
-    qk_norm=Norm('rms', config['rms_norm_eps']),
+    qk_norm=Norm('rms', config['rms_norm_eps'], offset=1.0),  # Gemma's weights are added to 1
     window=config['sliding_window'] if slides else None,
     scale=config['query_pre_attn_scalar'] ** -0.5,
     causal=True,

@@ -8,7 +8,7 @@ those of attention too; real attention has none.
 from flax import nnx
 
 from posjax.keys import Count, Layers, Share
-from posjax.models.blocks import Layer, Stack, Weights
+from posjax.models.blocks import Layer, Weights, blocks
 from posjax.models.embedding import Embedded
 from posjax.models.encoders import Encoder
 from posjax.models.layer_sets import LayerSet
@@ -58,7 +58,7 @@ class TransformerEncoder(Encoder):
     rngs: nnx.Rngs,
   ):
     self.features = width
-    self.stack = Stack(
+    self.stack = blocks(
       [Layer(scheme) for scheme in schemes],
       num_layers,
       width=width,

@@ -35,7 +35,7 @@ from posjax.experiment.tasks.sentence_pairs.model import (
 )
 from posjax.keys import Count, Layers, Share
 from posjax.layers.tokens import Tokens
-from posjax.models.blocks import Layer, Memory, Stack
+from posjax.models.blocks import Layer, Memory, blocks
 from posjax.models.embedding import Embedded, Positions, make_dims
 from posjax.models.layer_sets import Dtype, dropout, layer_set_of, split_key
 from posjax.scheme import PRNGKey, Scheme
@@ -117,7 +117,7 @@ class GaussianTransformer(nnx.Module):
     self.project = nnx.Linear(self.words.features, width, use_bias=False, rngs=rngs)
     self.embed = Positions(schemes, dims, rngs=rngs)
     block = functools.partial(
-      Stack,
+      blocks,
       [Layer(scheme) for scheme in schemes],
       width=width,
       layer_set=layer_set,
