@@ -17,6 +17,8 @@ is refused by its name.
 - `kernel`, `weight` and `relative_keys` (in `weights`) convert single weights. `rope.to_split` and
   `rope.to_interleaved` of `posjax.schemes`, applied to a kernel, change which dimensions form a
   pair.
+- `folder` reads the folder of a checkpoint, its weights memory-mapped, and writes one; `mxfp4` has
+  the weights of gpt-oss' experts, of four bits a number.
 
 The layers of a checkpoint in three lines:
 
