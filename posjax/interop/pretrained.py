@@ -24,7 +24,14 @@ from posjax.interop.fields import Fields
 from posjax.interop.folder import read_folder, write_folder
 from posjax.interop.mxfp4 import unpacked_mxfp4
 from posjax.interop.replacement import Given, replaced
-from posjax.interop.settings import Settings, layer, layers_in, part_of, with_defaults
+from posjax.interop.settings import (
+  Settings,
+  check_read,
+  layer,
+  layers_in,
+  part_of,
+  with_defaults,
+)
 from posjax.models import pretrained as models
 from posjax.scheme import Scheme, declares, places
 
