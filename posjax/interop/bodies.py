@@ -1,4 +1,4 @@
-"""The parts of whole models around their attention: norms, feed-forward layers, embeddings, readouts.
+"""Whole models around their attention: norms, feed-forward layers, embeddings, readouts.
 
 One entry of `BODIES` for each model type whose folders `posjax.interop.load` reads: a function of
 the configuration that returns a `Body`. The attention itself is that of `families`.

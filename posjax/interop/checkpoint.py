@@ -376,6 +376,16 @@ def _groups(fused: Array, settings: Settings) -> dict[str, Array]:
   return {name: part.reshape(-1, *rest) for name, part in parts.items()}
 
 
+def grouped(query: np.ndarray, key: np.ndarray, value: np.ndarray) -> np.ndarray:
+  """The one projection of kernels [M, H, D], or biases [H, D], as `_groups` takes it apart."""
+  heads, kv_heads, width = query.shape[-2], *key.shape[-2:]
+  rows = lambda x: np.moveaxis(x, (-2, -1), (0, 1))
+  split = lambda x: rows(x).reshape(kv_heads, -1, width, *x.shape[:-2])
+  parts = [split(each) for each in (query, key, value)]
+  whole = np.concatenate(parts, axis=1)
+  return whole.reshape((heads + 2 * kv_heads) * width, *query.shape[:-2])
+
+
 def _shards(fused: Array, settings: Settings, names: Names) -> dict[str, Array]:
   """The rows of a projection that has one kind after the other, perhaps in several parts."""
   counts, rest = dict.fromkeys(('key', 'value'), settings.num_kv_heads), fused.shape[1:]

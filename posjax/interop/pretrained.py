@@ -15,13 +15,14 @@ import jax.numpy as jnp
 import numpy as np
 
 from posjax.arguments import Size, read, shown
+from posjax.expression import get
 from posjax.interop import bodies
 from posjax.interop.bodies import Around, Body
-from posjax.interop.checkpoint import attention_of, load_positions, shapes_of
+from posjax.interop.checkpoint import attention_of
 from posjax.interop.families import scheme_of
 from posjax.interop.family import Options
 from posjax.interop.fields import Fields
-from posjax.interop.folder import read_folder, write_folder
+from posjax.interop.folder import read_folder
 from posjax.interop.mxfp4 import unpacked_mxfp4
 from posjax.interop.replacement import Given, replaced
 from posjax.interop.settings import (
@@ -37,7 +38,6 @@ from posjax.scheme import Scheme, declares, places
 
 Path_ = tuple[Any, ...]  # of a parameter in a model
 Tree = dict[Path_, np.ndarray]
-_PARTS = ('cross', 'attention_norms'), ('attention', 'attention_norms')
 _FLOATS = 'float16', 'bfloat16', 'float32'
 
 
@@ -151,14 +151,14 @@ def load(
   whole = whole_of(found.config)
   weights, checked = _Files(found.weights), read(dtype, str | None, 'dtype')
   planned = plan(whole, scheme, length=length, names=weights.names)
-  leaves = _leaves(planned, weights, weights.names)
+  leaves = leaves_of(planned, weights, weights.names)
   skipped = weights.skipped(planned)
   table = leaves[_TABLES[len(planned.plans)]]
   making = models.Making(
     _dtype(checked or str(table.dtype)), dropout_rate, implementation, remat, remat_policy
   )
   own = tuple(map(repr, (each for schemes in planned.own.values() for each in schemes)))
-  source = models.Source(json.dumps(found.config), own, skipped)
+  source = models.Source(json.dumps(found.config), own, length, skipped)
   make = lambda: planned.make(making, source, seed)
   return models.assemble(make, leaves, making.dtype, mesh, _may_be_new(planned))
 
@@ -209,7 +209,7 @@ def plan(
       configuration does.
   """
   length = read(length, Size | None, 'length')
-  own = {part: _own(whole, part, length) for part in whole.parts}
+  own = {part: own_schemes(whole, part, length) for part in whole.parts}
   layers = [each for schemes in own.values() for each in schemes]
   used = iter(replaced(scheme, layers, [not places(each) for each in layers]))
   plans = {}
@@ -218,15 +218,17 @@ def plan(
   return Planned(whole, plans, own)
 
 
-def _own(whole: Whole, part: str | None, length: int | None) -> list[Scheme]:
+def planned_of(whole: Whole, plans: dict[str | None, models.Plan], length: int | None) -> Planned:
+  """As `plan`, of a model that has its plans already."""
+  return Planned(whole, plans, {part: own_schemes(whole, part, length) for part in plans})
+
+
+def own_schemes(whole: Whole, part: str | None, length: int | None) -> list[Scheme]:
   """The scheme of each layer, with what it adds to the embeddings; equal ones are one object."""
-  known: dict[str, Scheme] = {}
-  schemes = []
-  for index in range(whole.depth(part)):
-    options = Options(layer=index, length=length, bidirectional=part == 'encoder')
-    found = scheme_of(whole.fields, options)
-    schemes.append(known.setdefault(repr(found), found))
-  return schemes
+  options = Options(length=length, bidirectional=part == 'encoder')
+  indices = range(whole.depth(part))
+  found = [scheme_of(whole.fields, options._replace(layer=index)) for index in indices]
+  return [each if each.line is None else get(each.line) for each in found]
 
 
 def _plan(
@@ -426,14 +428,7 @@ def _prefix(body: Body, names: Sequence[str]) -> str:
   raise ValueError(f'The checkpoint must have {wanted}, but has {shown(list(names)[:4])}.')
 
 
-class _Weights:
-  """Weights by their names: those of a folder, or empty ones to be written."""
-
-  names: list[str]
-  take: Callable[[str, tuple[int, ...] | None], Any]
-
-
-def _leaves(planned: Planned, weights: Any, names: Sequence[str]) -> dict[Path_, Any]:
+def leaves_of(planned: Planned, weights: Any, names: Sequence[str]) -> dict[Path_, Any]:
   """The weights of a model by their paths: views of the arrays of `weights`."""
   leaves: dict[Path_, Any] = {}
   for part, made in planned.plans.items():
@@ -619,6 +614,3 @@ def _outside(
   if body.head_bias:
     tree['logits_bias',] = weights.take(body.head_bias, (made.vocab,))
   return tree
-
-
-_ = load_positions, shapes_of, write_folder

@@ -160,11 +160,13 @@ class Source(NamedTuple):
   Attributes:
     config: the configuration, as JSON.
     own: the line, or the `repr`, of the scheme of each layer's family.
+    length: of the longest text, for schemes that depend on it.
     skipped: beginnings of names in the folder that the model does not have.
   """
 
   config: str
   own: tuple[str, ...]
+  length: int | None = None
   skipped: tuple[str, ...] = ()
 
 
@@ -686,7 +688,7 @@ def _on_devices(path, leaf, shape, dtype, sharding):
   return jax.make_array_from_callback(shape, sharding, part)
 
 
-def written(model: nnx.Module, leaves: Leaves) -> None:
+def write(model: nnx.Module, leaves: Leaves) -> None:
   """Writes the weights of a model into arrays, which are views of those of a file.
 
   Raises:
