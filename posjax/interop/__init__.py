@@ -14,6 +14,8 @@ is refused by its name.
 - `load_attention` (in `checkpoint`) returns the weights of a layer, as those layers hold them, and
   `load_positions` the table that a model adds to its embeddings. `latent` serves both for
   DeepSeek's attention, and `tables` has what schemes learn.
+- `tokenizer` returns the tokenizer of a folder, with its chat template, which `chat` renders in a
+  sandbox; `byte_level` writes one of bytes.
 - `kernel`, `weight` and `relative_keys` (in `weights`) convert single weights. `rope.to_split` and
   `rope.to_interleaved` of `posjax.schemes`, applied to a kernel, change which dimensions form a
   pair.
@@ -36,6 +38,9 @@ from posjax.interop.family import Options
 from posjax.interop.fields import Config, read_config
 from posjax.interop.settings import Settings as Settings
 from posjax.interop.settings import layer as layer
+from posjax.interop.tokenizer import Tokenizer as Tokenizer
+from posjax.interop.tokenizer import byte_level as byte_level
+from posjax.interop.tokenizer import tokenizer as tokenizer
 from posjax.interop.weights import kernel as kernel
 from posjax.interop.weights import relative_keys as relative_keys
 from posjax.interop.weights import weight as weight
