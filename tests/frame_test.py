@@ -23,7 +23,12 @@ DEFINED = (ast.FunctionDef, ast.ClassDef)
 STANDARD = set(sys.stdlib_module_names)
 ADAPTERS = {'posjax/linen.py', 'posjax/nnx.py'}
 PURE = {'jax', 'numpy', 'jaxtyping'}
-CHECKPOINTS = {'safetensors', 'tokenizers', 'jinja2'}  # the extra of this name
+# Of the extra `checkpoints`: imported in the functions of these files alone.
+OPTIONAL = {
+  'posjax/interop/chat.py': {'jinja2'},
+  'posjax/interop/folder.py': {'safetensors'},
+  'posjax/interop/tokenizer.py': {'tokenizers'},
+}
 FOREIGN = {'optax', 'orbax', 'grain', 'ml_collections', 'tensorflow_datasets', 'chex'}
 
 
@@ -151,8 +156,18 @@ def test_a_room_imports_its_neighbours_and_the_rooms_below_it(path, room):
   inside = {folder} if '*' in room and folder != 'posjax.schemes' else set()
   assert not strays(path, ROOMS[room] | inside)
   flax = {'flax'} if knows_flax(path) else set()
-  checkpoints = CHECKPOINTS if room == 'posjax/interop/*.py' else set()
-  assert foreign(path) <= PURE | flax | checkpoints
+  assert foreign(path) <= PURE | flax | OPTIONAL.get(name(path), set())
+
+
+@each(*((ROOT / path, libraries) for path, libraries in OPTIONAL.items()))
+def test_an_optional_library_is_imported_where_it_is_used(path, libraries):
+  module = tree(path)
+  functions = [node for node in ast.walk(module) if isinstance(node, ast.FunctionDef)]
+  inside = {id(node) for function in functions for node in ast.walk(function)}
+  for node in ast.walk(module):
+    if id(node) not in inside and isinstance(node, ast.Import | ast.ImportFrom):
+      named = [getattr(node, 'module', None), *(alias.name for alias in node.names)]
+      assert not {top(each) for each in named if each} & libraries
 
 
 def test_every_file_of_the_library_is_in_a_room():
@@ -189,14 +204,6 @@ def test_the_library_does_not_import_the_experiment_or_its_stack(path):
   assert not {top(m) for m in imports(path)} & FOREIGN
   if not knows_flax(path):
     assert 'flax' not in {top(m) for m in imports(path)}
-
-
-@each_of(group('posjax/interop/*.py'))
-def test_the_libraries_of_checkpoints_are_imported_where_they_are_used(path):
-  statements = tree(path).body
-  modules = [alias.name for n in statements if isinstance(n, ast.Import) for alias in n.names]
-  modules += [node.module for node in statements if isinstance(node, ast.ImportFrom)]
-  assert not CHECKPOINTS & set(map(top, modules))
 
 
 def test_chex_is_imported_in_tests_only():

@@ -1,9 +1,12 @@
-"""Hugging Face checkpoints: the scheme of a `config.json`, its layers, and their weights.
+"""Hugging Face checkpoints: whole models, layers, weights, schemes and tokenizers.
 
 Configurations are read as plain dicts; transformers is not needed. Numbers that a `config.json`
 leaves out have the defaults of transformers, where these are known here. What is not supported
 is refused by its name.
 
+- `load` (in `pretrained`) returns the model in a folder, with its own positions or with others
+  (`replacement`), and `save` (in `saving`) writes one. `bodies` has what whole models have around
+  their attention. Both need flax.
 - `families` is the table of all that is known of each family of models: one entry for models that
   are alike. Its records are in `family`, what their readers share in `fields`.
 - `from_hf` returns the scheme of a model, which `rope`, `embeddings` or `positions` read; `layers`
@@ -14,6 +17,8 @@ is refused by its name.
 - `load_attention` (in `checkpoint`) returns the weights of a layer, as those layers hold them, and
   `load_positions` the table that a model adds to its embeddings. `latent` serves both for
   DeepSeek's attention, and `tables` has what schemes learn.
+- `tokenizer` returns the tokenizer of a folder, with its chat template, which `chat` renders in a
+  sandbox; `byte_level` writes one of bytes.
 - `kernel`, `weight` and `relative_keys` (in `weights`) convert single weights. `rope.to_split` and
   `rope.to_interleaved` of `posjax.schemes`, applied to a kernel, change which dimensions form a
   pair.
@@ -30,6 +35,9 @@ The scheme alone does not contain all that a model does with its logits. T5 does
 and DeepSeek scales it by more than 1/sqrt(D): `layer` says so.
 """
 
+import importlib
+from typing import TYPE_CHECKING, Any
+
 from posjax.arguments import Size, Whole, read
 from posjax.interop.checkpoint import load_attention as load_attention
 from posjax.interop.checkpoint import load_positions as load_positions
@@ -38,10 +46,25 @@ from posjax.interop.family import Options
 from posjax.interop.fields import Config, read_config
 from posjax.interop.settings import Settings as Settings
 from posjax.interop.settings import layer as layer
+from posjax.interop.tokenizer import Tokenizer as Tokenizer
+from posjax.interop.tokenizer import byte_level as byte_level
+from posjax.interop.tokenizer import tokenizer as tokenizer
 from posjax.interop.weights import kernel as kernel
 from posjax.interop.weights import relative_keys as relative_keys
 from posjax.interop.weights import weight as weight
 from posjax.scheme import Scheme
+
+if TYPE_CHECKING:
+  from posjax.interop.pretrained import load as load
+  from posjax.interop.saving import save as save
+
+_WITH_FLAX = {'load': 'pretrained', 'save': 'saving'}  # imported when they are first used
+
+
+def __getattr__(name: str) -> Any:
+  if name not in _WITH_FLAX:
+    raise AttributeError(f'module {__name__!r} has no attribute {name!r}')
+  return getattr(importlib.import_module(f'{__name__}.{_WITH_FLAX[name]}'), name)
 
 
 def from_hf(
