@@ -5,10 +5,11 @@ which tokens begin, end and fill up a text, and how a conversation is written. N
 downloaded, and no code of a folder runs, but its chat template in a sandbox.
 """
 
+import contextlib
 import json
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -69,7 +70,9 @@ class Tokenizer:
       ValueError: if it is no Unicode text, or has a token that the model of `check` lacks.
     """
     text = read(text, str, 'The text')
-    ids = self._backend.encode(text, add_special_tokens=read(special, bool, 'special')).ids
+    special = read(special, bool, 'special')
+    with _library(f'The tokenizer of {self.folder} must encode texts, but'):
+      ids = self._backend.encode(text, add_special_tokens=special).ids
     if self._beyond is not None and ids and max(ids) >= self._beyond:
       token = self._backend.id_to_token(max(ids))
       raise ValueError(
@@ -91,7 +94,8 @@ class Tokenizer:
     """
     special = read(special, bool, 'special')
     ids = [each for each in _ids(ids, 'ids', least=-1) if each >= 0]
-    text = self._backend.decode(ids, skip_special_tokens=not special)
+    with _library(f'The tokenizer of {self.folder} must decode ids, but'):
+      text = self._backend.decode(ids, skip_special_tokens=not special)
     for spaced, close in _SPACES if self._clean else ():
       text = text.replace(spaced, close)
     return text
@@ -183,10 +187,10 @@ class Tokenizer:
     Raises:
       ValueError: if the tokenizer has more.
     """
-    vocab = read(vocab, Size, 'vocab')
+    vocab, self._beyond = read(vocab, Size, 'vocab'), None
     inner = max(self._backend.get_vocab(with_added_tokens=False).values(), default=-1)
     used = [each for each in (self.bos, self.eos, self.pad_id, *self.stop) if each is not None]
-    used += self._backend.encode('').ids  # what it puts around each text
+    used += self.encode('')  # what it puts around each text
     if max((inner, *used)) >= vocab:
       raise ValueError(
         f'The tokenizer has ids up to {self.vocab_size - 1:,}, but the model knows {vocab:,} '
@@ -244,14 +248,9 @@ def tokenizer(folder: str | os.PathLike[str]) -> Tokenizer:
       "A tokenizer needs the library tokenizers: pip install 'posjax[checkpoints]'."
     ) from error
   place = _folder(folder)
-  try:
+  expected = f'{place / _FILE} must be what tokenizers {tokenizers.__version__} reads, but'
+  with _library(expected):
     backend = tokenizers.Tokenizer.from_str((place / _FILE).read_text('utf-8'))
-  except Exception as error:  # the library raises nothing narrower
-    words = ' '.join(str(error).split())
-    raise ValueError(
-      f'{place / _FILE} must be a tokenizer, as tokenizers {tokenizers.__version__} reads it, but: '
-      f'{words}'
-    ) from error
   config = _object(place / _CONFIG)
   named, extra, silent = _special(place, config)
   if backend.padding and 'pad_token' not in config:
@@ -332,6 +331,17 @@ class _Files(NamedTuple):
   stop: tuple[int, ...]
   templates: dict[str, str]
   cleans: bool
+
+
+@contextlib.contextmanager
+def _library(expected: str) -> Generator[None, None, None]:
+  """Errors of the library, which has no class for them, as a ValueError."""
+  try:
+    yield
+  except (KeyboardInterrupt, SystemExit, GeneratorExit, MemoryError):
+    raise
+  except BaseException as error:  # where its code in Rust panics, it is no Exception
+    raise ValueError(f'{expected}: {" ".join(str(error).split())}') from error
 
 
 def _letter(byte: int) -> str:

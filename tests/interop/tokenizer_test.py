@@ -338,9 +338,28 @@ BROKEN = ['', '{', 'null', '[]', '{}', '\0', '{"model": {}}', '{"added_tokens": 
 @pytest.mark.parametrize('content', BROKEN)
 def test_a_broken_tokenizer_is_refused(tmp_path, content):
   (tmp_path / 'tokenizer.json').write_text(content)
-  with pytest.raises(ValueError, match=r'tokenizer.json must be a tokenizer, as tokenizers 0') as e:
+  with pytest.raises(ValueError, match=r'tokenizer.json must be what tokenizers 0') as e:
     interop.tokenizer(tmp_path)
   assert '\n' not in str(e.value)
+
+
+@pytest.mark.parametrize(
+  ('make', 'section', 'changes', 'message'),
+  [
+    (byte_pairs, 'post_processor', {'special_tokens': {}}, 'must encode texts, but: no entry'),
+    (word_pieces, 'model', {'unk_token': 'x'}, 'must encode texts, but: WordPiece error: Missing'),
+  ],
+)
+def test_a_tokenizer_that_fails_at_a_text_is_refused_then(
+  tmp_path, make, section, changes, message
+):
+  make(tmp_path)
+  path = tmp_path / 'tokenizer.json'
+  contents = json.loads(path.read_text('utf-8'))
+  contents[section] |= changes
+  path.write_text(json.dumps(contents), 'utf-8')
+  with pytest.raises(ValueError, match=message):
+    interop.tokenizer(tmp_path).encode('a dog')
 
 
 @pytest.mark.parametrize(
