@@ -1,6 +1,7 @@
 """One run, from its config to its report: what train.py does, and each cell of a comparison."""
 
 import contextlib
+import inspect
 import json
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -206,13 +207,18 @@ def make_task(config: ConfigDict, workdir: Path, schemes: Sequence[posjax.Scheme
     ValueError: if the config gets something wrong, or that vocabulary is not the one with which the
       folder's run began.
   """
-  schemes = tuple(schemes) or [posjax.get(line) for line in config.scheme.split('|')]
+  constructor, lines = get_task(config.task.name), config.scheme.split('|')
+  if not schemes:
+    schemes = lines if settings.takes_lines(constructor) else [posjax.get(line) for line in lines]
   arguments = {'seed': config.seed, 'batch_size': config.batch_size, **config.task.to_dict()}
+  if 'start_from' in inspect.signature(constructor).parameters:
+    arguments['start_from'] = config.start_from
   model = {**config.model.to_dict(), **settings.attention_of(config)}
   stored = workdirs.stored_vocabulary(workdir)
   if stored is not None:
     arguments['vocabulary'] = stored
-  task = get_task(arguments.pop('name'))(schemes, model, **arguments)
+  del arguments['name']
+  task = constructor(schemes, model, **arguments)
   workdirs.check_vocabulary(task.vocabulary, workdir)
   return task
 

@@ -8,7 +8,7 @@ The model also gets those keys of `config.attention` that are set.
 import inspect
 import types
 import typing
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Annotated, Any, Literal, NamedTuple
 
@@ -31,7 +31,12 @@ from posjax.keys import (
   keys_of,
 )
 
-FROM_THE_RUN = ('seed', 'batch_size', 'vocabulary')  # arguments of a task that are no keys of it
+FROM_THE_RUN = (
+  'seed',
+  'batch_size',
+  'vocabulary',
+  'start_from',
+)  # arguments of a task that are no keys of it
 
 Portion = Annotated[float, Range(above=0, most=1)]
 SectionOf = Mapping[str, Any]
@@ -88,7 +93,8 @@ class Run(NamedTuple):
     accumulate: parts of a batch whose gradients are added up, as of `training.make_step`.
     skip_not_finite: updates that may be skipped, as of `training.make_step`.
     profile: steps that `jax.profiler` traces, after the first two of a process; 0 traces none.
-    start_from: the folder of a run whose weights this one begins with; None begins with new ones.
+    start_from: the folder of a run whose weights this one begins with, or, for the task
+      'checkpoint', that of a checkpoint of another library; None begins with new ones.
     compare: of comparisons alone, whose runs do not have it.
   """
 
@@ -175,6 +181,14 @@ def _task_keys(name: str) -> tuple[Keys, Keys]:
   sections = [mark for mark in getattr(hint, '__metadata__', ()) if isinstance(mark, Section)]
   of_model = sections[0].keys() if sections else Keys({}, further=True)
   return keys._replace(known=own), of_model
+
+
+def takes_lines(constructor: Callable[..., Any]) -> bool:
+  """Whether a task takes the lines of its schemes, instead of schemes: its first argument says it.
+
+  For models that have schemes of their own, by which a line is read.
+  """
+  return next(iter(inspect.signature(constructor).parameters)) == 'lines'
 
 
 def _python_type(hint: Any) -> type:

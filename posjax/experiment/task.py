@@ -10,6 +10,7 @@ import difflib
 import importlib
 import pkgutil
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
@@ -191,6 +192,8 @@ class Task(NamedTuple):
     any_order: whether `loss` is the same where the tokens of all rows stand in another order, so
       that training may lay them out over devices in the way that is fastest. The arrays of a batch
       are [B, T] then.
+    weights: `(folder) -> (leaves, may_be_new)`, as `posjax.models.pretrained.assemble` has them:
+      the weights of a checkpoint of another library, where `config.start_from` may name one.
   """
 
   facts: Mapping[str, str]
@@ -204,6 +207,7 @@ class Task(NamedTuple):
   memory: Memory | None = None
   weight: Callable[[Batch], Any] | None = None
   any_order: bool = False
+  weights: Callable[[Path], tuple[Mapping[Any, Any], Callable[[Any], bool]]] | None = None
 
 
 def count_tokens(batch: Batch) -> int:

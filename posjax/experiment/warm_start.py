@@ -16,6 +16,8 @@ from posjax.experiment import workdir as workdirs
 from posjax.experiment.evaluation import higher
 from posjax.experiment.task import Task
 from posjax.experiment.training import State
+from posjax.interop.folder import is_checkpoint
+from posjax.models.pretrained import on_devices
 
 
 def begin(source: Path, state: State, task: Task) -> tuple[State, str]:
@@ -26,7 +28,8 @@ def begin(source: Path, state: State, task: Task) -> tuple[State, str]:
 
   Args:
     source: the work folder of the other run, whose model is the one that its `config.checkpoint`
-      chooses. Nothing that it names is imported.
+      chooses. Nothing that it names is imported. Or the folder of a checkpoint of another library,
+      for a task that takes those.
     state: of this run.
     task: of this run.
 
@@ -37,6 +40,8 @@ def begin(source: Path, state: State, task: Task) -> tuple[State, str]:
     FileNotFoundError: if there is no run, or it has no checkpoint.
     ValueError: if its tokens have other numbers than the task's, or it has none of the weights.
   """
+  if is_checkpoint(source):
+    return _begin_with_checkpoint(source, state, task)
   there = workdirs.stored_config(source) if source.is_dir() else None
   if there is None:
     raise FileNotFoundError(f'start_from should be the folder of a run, but {source} holds none.')
@@ -69,6 +74,38 @@ def begin(source: Path, state: State, task: Task) -> tuple[State, str]:
   said += [f'{len(left)} left there: {_listed(left)}'] if left else []
   started = f'weights of {source}, {name}: {"; ".join(said)}'
   return _with(state, taken), started
+
+
+def _begin_with_checkpoint(source: Path, state: State, task: Task) -> tuple[State, str]:
+  """As `begin`, with the weights of another library."""
+  if task.weights is None:
+    raise ValueError(
+      f'start_from should be the folder of a run, but {source} is the checkpoint of another '
+      "library, which the task 'checkpoint' takes."
+    )
+  leaves, may_be_new = task.weights(source)
+  anew, taken = {}, 0
+
+  def one(path, leaf):
+    nonlocal taken
+    held = isinstance(path[-1], jax.tree_util.GetAttrKey)  # in a variable, by its attribute
+    names = tuple(_name(each) for each in path[1 : -1 if held else None])
+    if names not in leaves:
+      if not may_be_new(names):
+        raise ValueError(f'{source} has no weights for {".".join(map(str, names))} of the model.')
+      anew['/'.join(map(str, names))] = leaf.shape
+      return leaf
+    taken += 1
+    return on_devices(names, leaves[names], leaf.shape, leaf.dtype, leaf.sharding)
+
+  params = jax.tree.map_with_path(one, State(state.params, None, None)).params
+  said = [f'{taken} taken', f'{len(anew)} made anew: {_listed(anew)}' if anew else 'none made anew']
+  return state._replace(params=params), f'weights of the checkpoint {source}: {"; ".join(said)}'
+
+
+def _name(key: Any) -> Any:
+  """The name, or the index, of a key of a path."""
+  return next(getattr(key, each) for each in ('key', 'idx', 'name') if hasattr(key, each))
 
 
 def _check_vocabulary(source: Path, task: Task) -> None:

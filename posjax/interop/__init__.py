@@ -55,10 +55,15 @@ from posjax.interop.weights import weight as weight
 from posjax.scheme import Scheme
 
 if TYPE_CHECKING:
+  from posjax.interop.pretrained import create as create
   from posjax.interop.pretrained import load as load
   from posjax.interop.saving import save as save
 
-_WITH_FLAX = {'load': 'pretrained', 'save': 'saving'}  # imported when they are first used
+_WITH_FLAX = {
+  'load': 'pretrained',
+  'create': 'pretrained',
+  'save': 'saving',
+}  # imported when they are first used
 
 
 def __getattr__(name: str) -> Any:

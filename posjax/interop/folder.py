@@ -71,6 +71,23 @@ class Folder(NamedTuple):
   files: tuple[Path, ...]
 
 
+def is_checkpoint(folder: str | Path) -> bool:
+  """Whether it is a folder with weights of safetensors."""
+  return any(Path(folder).glob('*.safetensors'))
+
+
+def read_config(folder: str | Path) -> dict[str, Any]:
+  """The contents of the `config.json` of a folder, which may have no weights.
+
+  Raises:
+    FileNotFoundError: if there is no such folder or file.
+    ValueError: if the file holds no JSON object.
+  """
+  path = Path(folder)
+  _check_folder(path)
+  return _read_object(path / _CONFIG)
+
+
 def read_folder(folder: str | Path) -> Folder:
   """A Hugging Face checkpoint on disk, with its weights memory-mapped.
 

@@ -80,16 +80,14 @@ class Planned(NamedTuple):
     whole: its configuration.
     plans: of its parts.
     own: the family's own scheme of each layer of each part.
-    source: as models keep it.
   """
 
   whole: Whole
   plans: dict[str | None, models.Plan]
   own: dict[str | None, list[Scheme]]
 
-  def make(self, making: models.Making, source: models.Source | None, seed: int) -> Any:
+  def make(self, making: models.Making, source: models.Source | None, rngs: Any) -> Any:
     """The model with random weights."""
-    rngs = models.nnx.Rngs(seed)
     if None in self.plans:
       return models.Pretrained(self.plans[None], making, source=source, rngs=rngs)
     encoder, decoder = self.plans['encoder'], self.plans['decoder']
@@ -148,19 +146,68 @@ def load(
     ImportError: if the libraries of the extra `checkpoints` are not installed.
   """
   found = read_folder(folder)
-  whole = whole_of(found.config)
-  weights, checked = _Files(found.weights), read(dtype, str | None, 'dtype')
-  planned = plan(whole, scheme, length=length, names=weights.names)
-  leaves = leaves_of(planned, weights, weights.names)
-  skipped = weights.skipped(planned)
+  checked = read(dtype, str | None, 'dtype')
+  planned = plan(whole_of(found.config), scheme, length=length, names=list(found.weights))
+  leaves, skipped = _read(planned, found.weights)
   table = leaves[_TABLES[len(planned.plans)]]
   making = models.Making(
-    _dtype(checked or str(table.dtype)), dropout_rate, implementation, remat, remat_policy
+    dtype_of(checked or str(table.dtype)), dropout_rate, implementation, remat, remat_policy
   )
-  own = tuple(map(repr, (each for schemes in planned.own.values() for each in schemes)))
-  source = models.Source(json.dumps(found.config), own, length, skipped)
-  make = lambda: planned.make(making, source, seed)
+  source = source_of(planned, found.config, length)._replace(skipped=skipped)
+  make = lambda: planned.make(making, source, models.rngs(seed))
   return models.assemble(make, leaves, making.dtype, mesh, _may_be_new(planned))
+
+
+def create(
+  config: Mapping[str, Any],
+  scheme: Given = None,
+  *,
+  dtype: str = 'float32',
+  length: int | None = None,
+  seed: int = 0,
+) -> Any:
+  """A new model with random weights, as `load` would make it of a folder with this configuration.
+
+  Args:
+    config: the contents of a `config.json`.
+    scheme: see `load`.
+    dtype: of the weights and of the computation.
+    length: see `load`.
+    seed: of the weights.
+
+  Raises:
+    ValueError: as `load`.
+
+  Example:
+    >>> config = {'model_type': 'gpt2', 'n_embd': 8, 'n_head': 2, 'n_layer': 1, 'vocab_size': 9}
+    >>> create({**config, 'n_positions': 4})(jnp.array([[1, 2]]), jnp.arange(2)).shape
+    (1, 2, 9)
+  """
+  planned = plan(whole_of(config), scheme, length=length)
+  making = models.Making(dtype_of(read(dtype, str, 'dtype')))
+  return planned.make(making, source_of(planned, config, length), models.rngs(seed))
+
+
+def source_of(planned: Planned, config: Mapping[str, Any], length: int | None) -> models.Source:
+  """The origin of a model, as it keeps it."""
+  own = tuple(repr(each) for schemes in planned.own.values() for each in schemes)
+  return models.Source(json.dumps(config), own, length)
+
+
+def weights_of(
+  planned: Planned, folder: str | Path
+) -> tuple[dict[Path_, Any], Callable[[Path_], bool]]:
+  """The weights of a folder by the paths of the parameters of a model, and which may be drawn."""
+  return _read(planned, read_folder(folder).weights)[0], _may_be_new(planned)
+
+
+def _read(
+  planned: Planned, weights: Mapping[str, np.ndarray]
+) -> tuple[dict[Path_, Any], tuple[str, ...]]:
+  """The weights by their paths, and the beginnings of names that were left out."""
+  files = _Files(weights)
+  leaves = leaves_of(planned, files, files.names)
+  return leaves, files.skipped(planned)
 
 
 def whole_of(config: Mapping[str, Any]) -> Whole:
@@ -314,7 +361,12 @@ def _where(norms: bodies.Places, *, shared: bool = False) -> models.Where:
 _TABLES = {1: ('embed', 'table', 'embedding'), 2: ('decoder', 'embed', 'table', 'embedding')}
 
 
-def _dtype(name: str) -> Any:
+def dtype_of(name: str) -> Any:
+  """The dtype of a name.
+
+  Raises:
+    ValueError: if models do not have it.
+  """
   if name not in _FLOATS:
     raise ValueError(f'dtype must be one of {", ".join(_FLOATS)}, but got {name!r}.')
   return jnp.dtype(name)

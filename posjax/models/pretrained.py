@@ -19,7 +19,6 @@ from flax import nnx
 from jax.sharding import Mesh, NamedSharding
 from jaxtyping import Array, Float, Inexact, Int
 
-from posjax.keys import Share
 from posjax.layers.cache import Cache
 from posjax.layers.projections import Norm
 from posjax.layers.tokens import Tokens
@@ -576,8 +575,8 @@ def runs(blocks: Sequence[Any]) -> list[tuple[tuple[Any, ...], int]]:
   """Layers as patterns that repeat: (pattern, layers) for each run, of as few layers as can be.
 
   Example:
-    >>> runs('aabaabaa')
-    [(('a', 'a', 'b'), 6), (('a',), 2)]
+    >>> runs('aaab' * 5 + 'aa')
+    [(('a', 'a', 'a', 'b'), 20), (('a',), 2)]
   """
   blocks = tuple(blocks)
 
@@ -662,13 +661,17 @@ def assemble(
       flat[path] = variable.replace(drawn[path])
     else:
       flat[path] = variable.replace(
-        _on_devices(path, leaves[path], variable.shape, dtype, place(path, variable))
+        on_devices(path, leaves[path], variable.shape, dtype, place(path, variable))
       )
   return nnx.merge(graph, nnx.from_flat_state(flat))
 
 
-def _on_devices(path, leaf, shape, dtype, sharding):
-  """One weight on its devices."""
+def on_devices(path, leaf, shape, dtype, sharding):
+  """A weight of `Leaves`, as an array of JAX: cut as a sharding says, or on one device.
+
+  Raises:
+    ValueError: if it has another shape.
+  """
   stacked = isinstance(leaf, list)
   one = leaf[0] if stacked else leaf
   got = (len(leaf), *one.shape) if stacked else tuple(one.shape)
@@ -708,6 +711,6 @@ def write(model: nnx.Module, leaves: Leaves) -> None:
       leaf[...] = np.asarray(value)
 
 
-def making_of(dtype: Any, dropout_rate: Share, implementation: str | None) -> Making:
-  """How layers are made, with a dtype by its name."""
-  return Making(jnp.dtype(dtype), dropout_rate, implementation)
+def rngs(seed: int) -> nnx.Rngs:
+  """The streams of a new model."""
+  return nnx.Rngs(seed)

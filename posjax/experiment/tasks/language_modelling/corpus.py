@@ -40,7 +40,7 @@ def read(
   """
   text = texts.read(data)
   made = _learned(text, tokens, vocab_size) if stored is None else _stored(stored, tokens)
-  return Corpus(text, made, _spelled(text, made, False), _spelled(text, made, True))
+  return Corpus(text, made, spelled(text, made, False), spelled(text, made, True))
 
 
 def _stored(stored: Mapping[str, Any], tokens: str) -> Vocabulary:
@@ -62,8 +62,8 @@ def _learned(text: Text, tokens: str, vocab_size: int | None) -> Vocabulary:
     return learn(tokens, plain, vocab_size)
 
 
-def _spelled(text: Text, made: Vocabulary, held_out: bool) -> tuple[np.ndarray, ...]:
-  """The token ids of each document of one side."""
+def spelled(text: Text, made: Vocabulary, held_out: bool) -> tuple[np.ndarray, ...]:
+  """The token ids of each document of one side: held out, or to learn from."""
   ids, ending = [], made.ending.encode()
   for i, document in enumerate(text.held_out if held_out else text.train):
     with named(text.place(held_out, i)):

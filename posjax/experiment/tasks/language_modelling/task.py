@@ -299,7 +299,12 @@ def prompt_tokens(made: Vocabulary, prompt: str) -> np.ndarray:
 
 
 def answer(
-  made: Vocabulary, length: int, model: nnx.Module, texts: Sequence[str], key: jax.Array
+  made: Vocabulary,
+  length: int,
+  model: nnx.Module,
+  texts: Sequence[str],
+  key: jax.Array,
+  stop: Sequence[int] = (),
 ) -> list[Answer]:
   """Each text, continued by sampled tokens, as `Ask.answer`.
 
@@ -309,6 +314,7 @@ def answer(
     model: a causal model.
     texts: what to continue.
     key: random key; the answer to a text depends on its place among the texts, not on the others.
+    stop: tokens that end an answer.
 
   Raises:
     ValueError: if a text has no token, or holds what has none.
@@ -317,15 +323,19 @@ def answer(
   width = max(map(len, prompts))
   padded = np.stack([np.pad(prompt, (width - len(prompt), 0)) for prompt in prompts])
   lengths = jnp.asarray(list(map(len, prompts)), jnp.int32)
-  generated = generate(model, jnp.asarray(padded, jnp.int32), length, key, prompt_lengths=lengths)
-  return [_answer(made, *pair) for pair in zip(prompts, np.asarray(generated), strict=True)]
+  given: dict[str, Any] = {'prompt_lengths': lengths, 'stop': stop}
+  generated = generate(model, jnp.asarray(padded, jnp.int32), length, key, **given)
+  pairs = zip(prompts, np.asarray(generated), strict=True)
+  return [_answer(made, *pair, stop) for pair in pairs]
 
 
-def _answer(made: Vocabulary, prompt: np.ndarray, generated: np.ndarray) -> Answer:
+def _answer(
+  made: Vocabulary, prompt: np.ndarray, generated: np.ndarray, stop: Sequence[int]
+) -> Answer:
   known = [token for token in generated.tolist() if token >= 0]
   end = (
     ''
-    if len(known) == len(generated)
+    if len(known) == len(generated) or (known and known[-1] in stop)
     else '\n(Further positions lie beyond a table of the scheme.)'
   )
   plain = made.decode([*prompt.tolist(), *known]) + end

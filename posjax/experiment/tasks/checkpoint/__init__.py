@@ -1,0 +1,1 @@
+"""Checkpoints of other libraries as language models: measured, and trained further."""
