@@ -26,7 +26,7 @@ from posjax.interop.folder import read_config, read_folder
 from posjax.interop.tokenizer import Tokenizer, tokenizer
 from posjax.keys import Count, Section, Seed, Share, keys_of
 from posjax.models.blocks import RematPolicy
-from posjax.models.pretrained import Making, Source
+from posjax.models.pretrained import Making
 
 TEXTS = (  # the files that the work folder keeps
   *('config.json', 'tokenizer.json', 'tokenizer_config.json', 'special_tokens_map.json'),
