@@ -31,7 +31,7 @@ def get_config() -> ConfigDict:
   c.task.sample_length = 100
 
   c.model = ConfigDict()  # all else is what the checkpoint says
-  c.model.dtype = 'float32'  # or 'bfloat16': of weights and computation
+  c.model.dtype = 'float32'  # or 'bfloat16': of products; parameters are float32 either way
   c.model.dropout_rate = 0.0
   c.model.remat = False
   c.model.remat_policy = placeholder(str)

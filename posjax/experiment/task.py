@@ -192,7 +192,7 @@ class Task(NamedTuple):
     any_order: whether `loss` is the same where the tokens of all rows stand in another order, so
       that training may lay them out over devices in the way that is fastest. The arrays of a batch
       are [B, T] then.
-    weights: `(folder) -> (leaves, may_be_new)`, as `posjax.models.pretrained.assemble` has them:
+    weights: `(folder) -> (leaves, may_be_new)`, as `posjax.models.filling.assemble` has them:
       the weights of a checkpoint of another library, where `config.start_from` may name one.
   """
 

@@ -17,7 +17,7 @@ from posjax.experiment.evaluation import higher
 from posjax.experiment.task import Task
 from posjax.experiment.training import State
 from posjax.interop.folder import is_checkpoint
-from posjax.models.pretrained import on_devices
+from posjax.models.filling import on_devices
 
 
 def begin(source: Path, state: State, task: Task) -> tuple[State, str]:

@@ -160,7 +160,7 @@ def _llama(
   """Llama, and what differs from it in one thing or two; `more` reads fields of the body."""
 
   def read(fields: Fields, part: str | None) -> Body:
-    names = {'up': 'mlp.up_proj', 'gate': 'mlp.gate_proj'}
+    names: dict[str, Any] = {'up': 'mlp.up_proj', 'gate': 'mlp.gate_proj'}
     names = {'up': 'mlp.gate_up_proj'} if fused else names
     inner = Inner(
       _size(fields, 'intermediate_size'),
@@ -181,12 +181,13 @@ def _llama(
   return read
 
 
-def _gemma(**more: Callable[[Fields], Any]) -> BodyReader:
+def _gemma() -> BodyReader:
   return _llama(
-    **{'norms': _AROUND, 'activation': 'hidden_activation', 'offset': 1.0},
+    _AROUND,
+    'hidden_activation',
+    offset=1.0,
     scale=lambda fields: _size(fields, 'hidden_size') ** 0.5,
     cap=lambda fields: fields.positive('final_logit_softcapping'),
-    **more,
   )
 
 
@@ -352,7 +353,8 @@ def _t5(fields: Fields, part: str | None) -> Body:
     raise fields.refuse('feed_forward_proj', 'relu, gated-gelu, or another known activation')
   last = 2 if part == 'decoder' else 1
   inside = f'layer.{last}.DenseReluDense'
-  names = {'up': f'{inside}.wi_1', 'gate': f'{inside}.wi_0'} if gated else {'up': f'{inside}.wi'}
+  two: dict[str, Any] = {'up': f'{inside}.wi_1', 'gate': f'{inside}.wi_0'}
+  names = two if gated else {'up': f'{inside}.wi'}
   inner = Inner(
     _size(fields, 'd_ff'),
     _ACTIVATIONS[name],

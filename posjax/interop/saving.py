@@ -14,14 +14,16 @@ import numpy as np
 
 from posjax.arguments import shown
 from posjax.expression import members_of, names, parsed
-from posjax.interop import pretrained
+from posjax.interop import planning, reading
 from posjax.interop.checkpoint import grouped, shapes_of
 from posjax.interop.families import family_of
 from posjax.interop.folder import write_folder
 from posjax.interop.layers import type_of
-from posjax.interop.pretrained import Planned, Whole
+from posjax.interop.planning import Planned, Whole
 from posjax.interop.settings import part_of
+from posjax.models import filling
 from posjax.models import pretrained as models
+from posjax.models.plans import Plan, runs
 from posjax.scheme import Scheme, places
 
 _LENGTH = 'original_max_position_embeddings'
@@ -56,14 +58,14 @@ def save(model: Any, folder: str | Path, *, tokenizer: str | Path | None = None)
       f'posjax.interop.save takes a model of posjax.interop.load, but got {type(model).__name__}.'
     )
   copied = [] if tokenizer is None else _tokenizer_files(Path(tokenizer))
-  plans = _plans(model)
+  plans = _plans_of(model)
   config = _config(json.loads(source.config), plans, source.length)
-  whole = pretrained.whole_of(config)
-  planned = pretrained.planned_of(whole, plans, source.length)
+  whole = planning.whole_of(config)
+  planned = planning.planned_of(whole, plans, source.length)
   dtype = _dtype_of(model)
   new = _New(planned, dtype)
-  leaves = pretrained.leaves_of(planned, new, new.names)
-  models.write(model, leaves)
+  leaves = reading.leaves_of(planned, new, new.names)
+  filling.write(model, leaves)
   _group(planned, leaves, new)
   config['dtype'] = str(dtype)
   config.pop('torch_dtype', None)
@@ -72,7 +74,7 @@ def save(model: Any, folder: str | Path, *, tokenizer: str | Path | None = None)
     shutil.copyfile(path, Path(folder) / path.name)
 
 
-def _plans(model: Any) -> dict[str | None, models.Plan]:
+def _plans_of(model: Any) -> dict[str | None, Plan]:
   if isinstance(model, models.Pretrained):
     return {None: model.plan}
   return {'encoder': model.encoder.plan, 'decoder': model.decoder.plan}
@@ -119,7 +121,7 @@ def _group(planned: Planned, leaves: Mapping[Any, Any], new: _New) -> None:
     if not names.fused or not names.grouped(whole.fields):
       continue
     prefix, start = whole.body(part).prefixes[0], 0
-    for stack, (pattern, count) in enumerate(models.runs(made.blocks)):
+    for stack, (pattern, count) in enumerate(runs(made.blocks)):
       for index in range(start, start + count):
         repeat, place = divmod(index - start, len(pattern))
         block = f'{prefix}{part_of(whole.config, index, part).block()}{names.fused}'
@@ -132,7 +134,7 @@ def _group(planned: Planned, leaves: Mapping[Any, Any], new: _New) -> None:
 
 
 def _config(
-  config: dict[str, Any], plans: Mapping[str | None, models.Plan], length: int | None
+  config: dict[str, Any], plans: Mapping[str | None, Plan], length: int | None
 ) -> dict[str, Any]:
   """The configuration of the text model, with the names of its schemes.
 
@@ -145,18 +147,13 @@ def _config(
   for plan in plans.values():
     if plan.readout is not None and not plan.readout.tied:
       config['tie_word_embeddings'] = False
-  whole = pretrained.whole_of(config)
+  whole = planning.whole_of(config)
   schemes = {part: [block.scheme for block in plan.blocks] for part, plan in plans.items()}
   if _own(whole, length) == schemes:
     return config
   listed = [each for part in schemes.values() for each in part]
-  try:
-    changed = _renamed(config, whole, listed)
-    longest = _argument(listed, 'length')
-    same = _own(pretrained.whole_of(changed), longest or length) == schemes
-  except ValueError:
-    same = False
-  if not same:
+  changed = _named_config(config, whole, schemes, length)
+  if changed is None:
     lines = ', '.join(dict.fromkeys(map(repr, listed)))
     raise ValueError(
       f'The schemes of the model must have a name in a configuration of the type {whole.kind}, but '
@@ -165,8 +162,24 @@ def _config(
   return changed
 
 
+def _named_config(
+  config: dict[str, Any],
+  whole: Whole,
+  schemes: Mapping[str | None, Sequence[Scheme]],
+  length: int | None,
+) -> dict[str, Any] | None:
+  """A configuration that has these schemes, as it is read again; None where there is none."""
+  listed = [each for part in schemes.values() for each in part]
+  try:
+    changed = _renamed(config, whole, listed)
+    found = _own(planning.whole_of(changed), _argument(listed, 'length') or length)
+  except ValueError:
+    return None
+  return changed if found == schemes else None
+
+
 def _own(whole: Whole, length: int | None) -> dict[str | None, list[Scheme]]:
-  return {part: pretrained.own_schemes(whole, part, length) for part in whole.parts}
+  return {part: planning.own_schemes(whole, part, length) for part in whole.parts}
 
 
 def _renamed(config: dict[str, Any], whole: Whole, schemes: Sequence[Scheme]) -> dict[str, Any]:

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 from flax import nnx
 from jax.sharding import Mesh, PartitionSpec
 
@@ -87,17 +88,19 @@ def linear(
   names: tuple[Name, Name] = WHOLE,
   use_bias: bool = True,
   dtype: Any = None,
+  param_dtype: Any = jnp.float32,
   rngs: nnx.Rngs,
 ) -> nnx.Linear:
   """A linear layer whose kernel is cut along two axes, and its bias along the second of them.
 
-  It computes in `dtype`; by default in that of its input and weights.
+  It computes in `dtype`; by default in that of its input and weights, `param_dtype`.
   """
   metadata: dict[str, Any] = {
     'kernel_metadata': named(*names),
     'bias_metadata': named(names[1]),
   }
-  return nnx.Linear(width, out_width, use_bias=use_bias, dtype=dtype, rngs=rngs, **metadata)
+  metadata |= {'dtype': dtype, 'param_dtype': param_dtype}
+  return nnx.Linear(width, out_width, use_bias=use_bias, rngs=rngs, **metadata)
 
 
 def readout(width: int, answers: int, *, use_bias: bool = True, rngs: nnx.Rngs) -> nnx.Linear:

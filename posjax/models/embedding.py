@@ -102,6 +102,7 @@ class Table(nnx.Embed):
     trained: whether it is learned.
     vectors: [V, M], its initial rows.
     names: of the axes along which it is cut, see `models.axes`; by default it is whole.
+    param_dtype: of the vectors.
     rngs: a stream for `params`.
 
   Raises:
@@ -116,11 +117,13 @@ class Table(nnx.Embed):
     trained: bool = True,
     vectors: np.ndarray | None = None,
     names: tuple[axes.Name, axes.Name] = axes.WHOLE,
+    param_dtype: Any = jnp.float32,
     rngs: nnx.Rngs,
   ):
     drawn = nnx.initializers.normal(width**-0.5)
     own = axes.named(*names)
-    super().__init__(rows, width, embedding_init=drawn, embedding_metadata=own, rngs=rngs)
+    made: dict[str, Any] = {'embedding_init': drawn, 'param_dtype': param_dtype}
+    super().__init__(rows, width, embedding_metadata=own, **made, rngs=rngs)
     if vectors is not None:
       if vectors.shape != (rows, width):
         raise ValueError(f'vectors must be [V, M] = {(rows, width)}, but got {vectors.shape}.')

@@ -10,13 +10,11 @@ stacked, and run by one scan, so that 32 equal layers compile as one.
 
 import functools
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from flax import nnx
-from jax.sharding import Mesh, NamedSharding
 from jaxtyping import Array, Float, Inexact, Int
 
 from posjax.layers.cache import Cache
@@ -27,153 +25,26 @@ from posjax.models.blocks import Block, FeedForward, Memory, RematPolicy, Stack,
 from posjax.models.embedding import Embedded, Positions, Table
 from posjax.models.encoder_decoder import EncoderDecoder
 from posjax.models.layer_sets import REAL, dropout
+from posjax.models.plans import (
+  BlockPlan,
+  EmbeddingPlan,
+  FeedForwardPlan,
+  Plan,
+  Source,
+  Where,
+  runs,
+)
 from posjax.models.transformer import Transformer
 from posjax.nnx import Attention, HeadNorm
 from posjax.scheme import Dims, Ids, Scheme
-
-Where = Literal['before', 'around', 'after', 'outside', 'none', 'shared']
-PARTS = 'attention', 'cross', 'feed_forward'
-
-
-class Experts(NamedTuple):
-  """Feed-forward layers of which each token takes a few.
-
-  Attributes:
-    count: E, of experts.
-    active: how many a token takes: those of the largest logits, weighed by their softmax.
-    limit: gates are at most this, and what they multiply is between minus this and this.
-  """
-
-  count: int
-  active: int
-  limit: float
-
-
-class FeedForwardPlan(NamedTuple):
-  """A feed-forward layer.
-
-  Attributes:
-    width: F.
-    activation: a name in `ACTIVATIONS`.
-    gated: down(activation(gate(x)) * up(x)) instead of down(activation(up(x))).
-    use_bias: whether its maps have biases.
-    experts: see `Experts`; None for one layer that all tokens take.
-  """
-
-  width: int
-  activation: str
-  gated: bool = False
-  use_bias: bool = False
-  experts: Experts | None = None
-
-
-class BlockPlan(NamedTuple):
-  """One layer.
-
-  Attributes:
-    attention: arguments of `posjax.nnx.Attention`, as pairs of a name and a value.
-    feed_forward: the feed-forward layer.
-    norm: all norms of the layer.
-    attention_norms: where the norms of attention are: 'before' it (x + part(norm(x))), 'after' it
-      (x + norm(part(x))), 'around' it (both), 'outside' (norm(x + part(x))), or 'none'.
-    feed_forward_norms: the same of the feed-forward layer; or 'shared' in parallel layers, where it
-      reads what attention reads.
-    cross: arguments of the cross-attention, for a decoder that reads an encoder; its norms are
-      where those of attention are.
-    parallel: whether attention and the feed-forward layer both read the layer's input.
-  """
-
-  attention: tuple[tuple[str, Any], ...]
-  feed_forward: FeedForwardPlan
-  norm: Norm
-  attention_norms: Where = 'before'
-  feed_forward_norms: Where = 'before'
-  cross: tuple[tuple[str, Any], ...] | None = None
-  parallel: bool = False
-
-  @property
-  def scheme(self) -> Scheme:
-    """That of self-attention."""
-    return dict(self.attention)['scheme']
-
-
-class EmbeddingPlan(NamedTuple):
-  """The embeddings.
-
-  Attributes:
-    scale: their factor.
-    norm: after positions are added; None for none.
-    types: how many types of tokens there are, each with a vector that is added, as in BERT.
-  """
-
-  scale: float = 1.0
-  norm: Norm | None = None
-  types: int = 0
-
-
-class ReadoutPlan(NamedTuple):
-  """The readout.
-
-  Attributes:
-    tied: whether its kernel is the table of the embeddings.
-    scale: a factor of its input.
-    cap: c tanh(logits / c); None for no cap.
-    use_bias: whether logits have a bias.
-    transform: the activation of a dense layer before it, as in BERT; None for no such layer.
-    transform_norm: the norm after that.
-    transform_bias: whether that has a bias.
-  """
-
-  tied: bool = True
-  scale: float = 1.0
-  cap: float | None = None
-  use_bias: bool = False
-  transform: str | None = None
-  transform_norm: Norm | None = None
-  transform_bias: bool = True
-
-
-class Plan(NamedTuple):
-  """A whole model.
-
-  Attributes:
-    vocab: V.
-    width: M.
-    blocks: one for each layer.
-    embedding: the embeddings.
-    final_norm: of the last layer's output; None for none.
-    readout: the readout; None for a model that has none.
-  """
-
-  vocab: int
-  width: int
-  blocks: tuple[BlockPlan, ...]
-  embedding: EmbeddingPlan = EmbeddingPlan()
-  final_norm: Norm | None = None
-  readout: ReadoutPlan | None = ReadoutPlan()
-
-
-class Source(NamedTuple):
-  """Where a model comes from, as strings, so that models of one folder have one structure.
-
-  Attributes:
-    config: the configuration, as JSON.
-    own: the line, or the `repr`, of the scheme of each layer's family.
-    length: of the longest text, for schemes that depend on it.
-    skipped: beginnings of names in the folder that the model does not have.
-  """
-
-  config: str
-  own: tuple[str, ...]
-  length: int | None = None
-  skipped: tuple[str, ...] = ()
 
 
 class Making(NamedTuple):
   """How layers are made.
 
   Attributes:
-    dtype: of parameters and computation; norms, positions and logits are computed in float32.
+    dtype: of the computation; norms, positions and logits are computed in float32.
+    param_dtype: of the parameters.
     dropout_rate: of attention weights and of what each part adds.
     implementation: of attention, as in `posjax.attend`.
     remat: as in `Stack`.
@@ -181,6 +52,7 @@ class Making(NamedTuple):
   """
 
   dtype: Any = jnp.float32
+  param_dtype: Any = jnp.float32
   dropout_rate: float = 0.0
   implementation: str | None = None
   remat: bool = False
@@ -190,13 +62,12 @@ class Making(NamedTuple):
     """A norm of the width of the model; None for none."""
     if norm is None:
       return nnx.data(None)
-    return HeadNorm(norm, (width,), self.dtype, axes.named(None))
+    return HeadNorm(norm, (width,), self.param_dtype, axes.named(None))
 
   def linear(self, inputs: int, outputs: int, **options: Any) -> nnx.Linear:
     """A linear layer with parameters of the dtype."""
-    made = axes.linear(inputs, outputs, dtype=self.dtype, **options)
-    made.param_dtype = self.dtype
-    return made
+    own = {'dtype': self.dtype, 'param_dtype': self.param_dtype}
+    return axes.linear(inputs, outputs, **own, **options)
 
   def attention(self, options: tuple[tuple[str, Any], ...], **more: Any) -> Attention:
     """A layer of attention; the model calls places 0 and 1 of its scheme."""
@@ -205,7 +76,7 @@ class Making(NamedTuple):
       **dict(options),
       **more,
       dtype=self.dtype,
-      param_dtype=self.dtype,
+      param_dtype=self.param_dtype,
       dropout_rate=self.dropout_rate,
       implementation=self.implementation,
     )
@@ -269,7 +140,7 @@ class ExpertLayer(nnx.Module):
     def made(shape, *names):
       draw = nnx.initializers.lecun_normal(batch_axis=0)
       make = draw if len(shape) == 3 else nnx.initializers.zeros
-      return nnx.Param(make(rngs.params(), shape, making.dtype), **axes.named(*names))
+      return nnx.Param(make(rngs.params(), shape, making.param_dtype), **axes.named(*names))
 
     self.gate = made((count, width, inner), None, axes.WIDTH, axes.HIDDEN)
     self.up = made((count, width, inner), None, axes.WIDTH, axes.HIDDEN)
@@ -288,8 +159,8 @@ class ExpertLayer(nnx.Module):
     sizes = jnp.bincount(expert, length=self.experts.count).astype(jnp.int32)
 
     def apply(rows, kernel, bias):
-      product = jax.lax.ragged_dot(rows, kernel[...], sizes)
-      return product + bias[...][expert]
+      product = jax.lax.ragged_dot(rows, kernel[...].astype(self.dtype), sizes)
+      return product + bias[...].astype(self.dtype)[expert]
 
     rows = flat[token]
     gate = jnp.minimum(apply(rows, self.gate, self.gate_bias), limit)
@@ -313,25 +184,11 @@ class PretrainedBlock(Block):
     self.attention = making.attention(
       plan.attention, model_params=False, model_places=True, rngs=rngs
     )
-    self.cross = nnx.data(None)
-    if plan.cross is not None:
-      self.cross = making.attention(plan.cross, rngs=rngs)
-    inner = plan.feed_forward
-    if inner.experts is None:
-      dense = functools.partial(making.linear, use_bias=inner.use_bias)
-      activation = ACTIVATIONS[inner.activation]
-      self.feed_forward = FeedForward(
-        width,
-        inner.width,
-        activation,
-        inner.gated,
-        layer_set=REAL._replace(dense=dense),
-        rngs=rngs,
-      )
-    else:
-      self.feed_forward = ExpertLayer(width, inner, making, rngs=rngs)
+    cross = plan.cross
+    self.cross = nnx.data(None) if cross is None else making.attention(cross, rngs=rngs)
+    self.feed_forward: Any = _feed_forward(width, plan.feed_forward, making, rngs)
     places = [plan.attention_norms] * (1 if plan.cross is None else 2) + [plan.feed_forward_norms]
-    self.norms = nnx.List([Norms(where, plan.norm, width, making) for where in places])
+    self.norms: Any = nnx.List([Norms(where, plan.norm, width, making) for where in places])
     self.parallel, self.dropout_rate = plan.parallel, making.dropout_rate
 
   def _through(self, parts, x, segments, keys):
@@ -347,6 +204,15 @@ class PretrainedBlock(Block):
     shared = second.before is None
     said = feed_forward(read if shared else second.enter(x))
     return x + attended + dropout(second.leave(said), rate, keys[1])
+
+
+def _feed_forward(width: int, plan: FeedForwardPlan, making: Making, rngs: nnx.Rngs) -> nnx.Module:
+  if plan.experts is not None:
+    return ExpertLayer(width, plan, making, rngs=rngs)
+  dense = functools.partial(making.linear, use_bias=plan.use_bias)
+  layer_set = REAL._replace(dense=dense)
+  activation = ACTIVATIONS[plan.activation]
+  return FeedForward(width, plan.width, activation, plan.gated, layer_set=layer_set, rngs=rngs)
 
 
 class Stacks(nnx.Module):
@@ -423,7 +289,8 @@ class PretrainedEmbedding(Positions):
     rngs: nnx.Rngs,
   ):
     super().__init__(schemes, dims, rngs=rngs)
-    table = lambda rows, names: Table(rows, dims.width, names=names, rngs=rngs)
+    own: Any = {'param_dtype': making.param_dtype, 'rngs': rngs}
+    table = lambda rows, names: Table(rows, dims.width, names=names, **own)
     self.table = table(dims.vocab, axes.TABLE) if words is None else words.table
     self.types = table(plan.types, axes.WHOLE) if plan.types else nnx.data(None)
     self.norm = making.norm(plan.norm, dims.width)
@@ -482,14 +349,16 @@ class Pretrained(Transformer):
       plan.vocab,
     )
     schemes = [block.scheme for block in plan.blocks]
-    self.embed = PretrainedEmbedding(schemes, dims, plan.embedding, making, words=words, rngs=rngs)
+    self.embed: Any = PretrainedEmbedding(
+      schemes, dims, plan.embedding, making, words=words, rngs=rngs
+    )
     make = functools.partial(PretrainedBlock, width=plan.width, making=making)
 
     def stack(pattern, count):
       again = {'remat': making.remat, 'remat_policy': making.remat_policy}
       return Stack(pattern, count, make=make, norm=None, dtype=making.dtype, **again, rngs=rngs)
 
-    self.stack = Stacks(
+    self.stack: Any = Stacks(
       [stack(*run) for run in runs(plan.blocks)], making.norm(plan.final_norm, plan.width)
     )
     readout = plan.readout
@@ -505,7 +374,7 @@ class Pretrained(Transformer):
       )
       self.transform_norm = making.norm(readout.transform_norm, plan.width)
     if readout.use_bias:
-      zeros = jnp.zeros((plan.vocab,), making.dtype)
+      zeros = jnp.zeros((plan.vocab,), making.param_dtype)
       self.logits_bias = nnx.Param(zeros, **axes.named(axes.WORDS))
 
   @property
@@ -538,7 +407,8 @@ class Pretrained(Transformer):
         'This model has no readout: its folder has none. Its `encode` gives the last states.'
       )
     if self.transform is not None:
-      x = by_token(self.transform_norm, ACTIVATIONS[readout.transform](by_token(self.transform, x)))
+      activation, norm = ACTIVATIONS[str(readout.transform)], self.transform_norm
+      x = by_token(cast(Any, norm), activation(by_token(self.transform, x)))
     x = x * jnp.asarray(readout.scale, x.dtype) if readout.scale != 1 else x
     logits = super()._logits(x)
     if self.logits_bias is not None:
@@ -569,146 +439,6 @@ class PretrainedEncoderDecoder(EncoderDecoder):
     self.source = source
     self.encoder = Pretrained(encoder, making, rngs=rngs)
     self.decoder = Pretrained(decoder, making, words=self.encoder.embed, rngs=rngs)
-
-
-def runs(blocks: Sequence[Any]) -> list[tuple[tuple[Any, ...], int]]:
-  """Layers as patterns that repeat: (pattern, layers) for each run, of as few layers as can be.
-
-  Example:
-    >>> runs('aaab' * 5 + 'aa')
-    [(('a', 'a', 'a', 'b'), 20), (('a',), 2)]
-  """
-  blocks = tuple(blocks)
-
-  @functools.cache
-  def best(start):
-    """The number of layers that compile, and the runs, from a layer on."""
-    if start == len(blocks):
-      return 0, 0, []
-    found = []
-    for period in range(1, len(blocks) - start + 1):
-      pattern = blocks[start : start + period]
-      end = start + period
-      while blocks[end : end + period] == pattern:
-        end += period
-      compiled, count, rest = best(end)
-      found.append((period + compiled, count + 1, [(pattern, end - start), *rest]))
-    return min(found, key=lambda each: each[:2])
-
-  return best(0)[2]
-
-
-class Lazy(NamedTuple):
-  """An array that is computed when it is needed.
-
-  Attributes:
-    shape: of the array.
-    dtype: of the array.
-    read: the array.
-  """
-
-  shape: tuple[int, ...]
-  dtype: Any
-  read: Callable[[], np.ndarray]
-
-
-Leaf = np.ndarray | Lazy
-Leaves = Mapping[tuple[Any, ...], Leaf | Sequence[Leaf]]  # by the path of a parameter
-
-
-def assemble(
-  make: Callable[[], Any],
-  leaves: Leaves,
-  dtype: Any,
-  mesh: Mesh | None,
-  may_be_new: Callable[[tuple[Any, ...]], bool],
-) -> Any:
-  """A model with given weights; each device reads its own part of them, and no other.
-
-  Args:
-    make: the constructor of the model. Nothing is made of what it would draw, but for what is not
-      given.
-    leaves: the weights by their paths; a sequence has one for each of the layers that are stacked.
-    dtype: of the weights in the model.
-    mesh: of devices, over which weights are cut by the names of their axes; None: one device.
-    may_be_new: whether a trained parameter at a path may be drawn anew.
-
-  Raises:
-    ValueError: if a shape is another than the model's, or a trained parameter is missing.
-  """
-  graph, state = nnx.split(nnx.eval_shape(make))
-  flat = dict(nnx.to_flat_state(state))
-  missing = {path for path in flat if path not in leaves}
-  lost = [path for path in missing if isinstance(flat[path], nnx.Param) and not may_be_new(path)]
-  if lost:
-    names = ', '.join(sorted('.'.join(map(str, path)) for path in lost))
-    raise ValueError(f'The folder has no weights for the parameters {names} of the model.')
-
-  def place(path, variable):
-    if mesh is None:
-      return None
-    names = tuple(variable.get_metadata().get('out_sharding') or ())
-    return NamedSharding(mesh, axes.spec('.'.join(map(str, path)), variable.shape, names, mesh))
-
-  def new():
-    made = dict(nnx.to_flat_state(nnx.state(make())))
-    return {path: made[path][...] for path in missing}
-
-  shardings = {path: place(path, flat[path]) for path in missing}
-  drawn = jax.jit(new, out_shardings=None if mesh is None else shardings)() if missing else {}
-  for path, variable in flat.items():
-    if path in missing:
-      flat[path] = variable.replace(drawn[path])
-    else:
-      flat[path] = variable.replace(
-        on_devices(path, leaves[path], variable.shape, dtype, place(path, variable))
-      )
-  return nnx.merge(graph, nnx.from_flat_state(flat))
-
-
-def on_devices(path, leaf, shape, dtype, sharding):
-  """A weight of `Leaves`, as an array of JAX: cut as a sharding says, or on one device.
-
-  Raises:
-    ValueError: if it has another shape.
-  """
-  stacked = isinstance(leaf, list)
-  one = leaf[0] if stacked else leaf
-  got = (len(leaf), *one.shape) if stacked else tuple(one.shape)
-  if got != shape:
-    name = '.'.join(map(str, path))
-    raise ValueError(f'The weight of {name} must have shape {shape}, but got {got}.')
-  read = lambda leaf: leaf.read() if isinstance(leaf, Lazy) else leaf
-
-  def part(index):
-    if not stacked:
-      return np.asarray(read(leaf)[index], dtype)
-    layers, *rest = index
-    return np.stack([np.asarray(read(each)[tuple(rest)], dtype) for each in leaf[layers]])
-
-  if sharding is None:
-    return jnp.asarray(part((slice(None),) * len(shape)))
-  return jax.make_array_from_callback(shape, sharding, part)
-
-
-def write(model: nnx.Module, leaves: Leaves) -> None:
-  """Writes the weights of a model into arrays, which are views of those of a file.
-
-  Raises:
-    ValueError: if the model has a trained parameter for which there is no array.
-  """
-  for path, variable in nnx.to_flat_state(nnx.state(model)):
-    if path not in leaves:
-      if isinstance(variable, nnx.Param):
-        name = '.'.join(map(str, path))
-        raise ValueError(f'A checkpoint has no place for the parameter {name} of this model.')
-      continue
-    leaf, value = leaves[path], variable[...]
-    if isinstance(leaf, list):
-      for i, each in enumerate(leaf):
-        each[...] = np.asarray(value[i])
-    else:
-      leaf[...] = np.asarray(value)
 
 
 def rngs(seed: int) -> nnx.Rngs:

@@ -21,7 +21,7 @@ from posjax.experiment.task import Ask, Example, Task, Unit
 from posjax.experiment.tasks.language_modelling import data as texts
 from posjax.experiment.tasks.language_modelling import task as language
 from posjax.experiment.tasks.language_modelling.corpus import Corpus, spelled
-from posjax.interop import pretrained
+from posjax.interop import planning, pretrained
 from posjax.interop.folder import read_config, read_folder
 from posjax.interop.tokenizer import Tokenizer, tokenizer
 from posjax.keys import Count, Section, Seed, Share, keys_of
@@ -38,7 +38,7 @@ class Model(NamedTuple):
   """The section `model` of a config.
 
   Attributes:
-    dtype: of the weights and of the computation, as of `posjax.interop.load`; float32 unless set.
+    dtype: 'float32' or 'bfloat16', of the computation; parameters are float32.
     dropout_rate: of attention weights and of what each part of a layer adds.
     remat: recompute activations in the backward pass.
     remat_policy: which of them are kept nevertheless.
@@ -96,21 +96,25 @@ def task(
       'start_from must be the folder of a checkpoint, with config.json and safetensors, but got '
       'None.'
     )
-  files = _read(Path(str(start_from))) if vocabulary is None else dict(vocabulary['files'])
+  folder = Path(start_from or '')
+  files = _read(folder) if vocabulary is None else dict(vocabulary['files'])
   config, made = _restored(files)
   options = Model(**model)
   lengths = language.evaluation_lengths(length, eval_factors)
   longest = options.length or max(lengths)
-  whole = pretrained.whole_of(config)
+  whole = planning.whole_of(config)
   given = lines[0] if len(lines) == 1 else list(lines)
-  names = vocabulary['names'] if vocabulary is not None else list(read_folder(start_from).weights)
-  planned = pretrained.plan(whole, given, length=longest, names=names)
+  names = list(read_folder(folder).weights) if vocabulary is None else vocabulary['names']
+  planned = planning.plan(whole, given, length=longest, names=names)
   if None not in planned.plans or not _is_causal(planned):
     raise ValueError(f'A language model must be a causal decoder, but got {whole.kind}.')
   made.check(planned.plans[None].vocab)
   making = Making(
-    *(pretrained.dtype_of(options.dtype), options.dropout_rate, options.implementation),
-    *(options.remat, options.remat_policy),
+    pretrained.dtype_of(options.dtype),
+    dropout_rate=options.dropout_rate,
+    implementation=options.implementation,
+    remat=options.remat,
+    remat_policy=options.remat_policy,
   )
   source = pretrained.source_of(planned, config, longest)
   words = _vocabulary(made, {'files': files, 'names': sorted(names)})
@@ -139,7 +143,7 @@ def task(
   )
 
 
-def _is_causal(planned: pretrained.Planned) -> bool:
+def _is_causal(planned: planning.Planned) -> bool:
   return all(dict(block.attention).get('causal') for block in planned.plans[None].blocks)
 
 
@@ -165,4 +169,5 @@ def _vocabulary(made: Tokenizer, stored: Mapping[str, Any]) -> Vocabulary:
     return np.asarray(made.encode(to_text(content), special=False), np.int32)
 
   separator = '\n\n'
-  return Vocabulary('token', made.vocab_size, encode, made.decode, separator, '', None, stored)
+  decode = lambda ids: made.decode(list(ids))
+  return Vocabulary('token', made.vocab_size, encode, decode, separator, '', None, stored)
