@@ -1,7 +1,10 @@
-"""Writes tests/golden/interop_layers.npz: what attention layers of transformers answer.
+"""Writes tests/golden/interop_layers.npz and interop_models.npz: the answers of transformers.
 
 python -m tools.interop_goldens, where transformers and torch are installed. With model types after
 it, only theirs are written anew.
+
+The first has those of attention layers, the second those of whole models: logits of a batch with
+padding on the left, and what a model says after a prompt.
 
 Weights are not stored: `tests.support.hugging_face.numbers` makes them from their names.
 """
@@ -12,7 +15,7 @@ from pathlib import Path
 
 import numpy as np
 
-from tests.support.hugging_face import CASES, model_of, recorded
+from tests.support.hugging_face import CASES, TOKENS, greedy, logits_of, model_of, recorded
 
 TARGET = Path(__file__).resolve().parent.parent / 'tests' / 'golden' / 'interop_layers.npz'
 # One layer for each way to read: fused layouts, norms, windows, NoPE, parts, tables, gates.
@@ -43,6 +46,22 @@ STORED: dict[str, list[tuple[str | None, int]]] = {
 }
 
 
+WHOLE = 'gemma3_text', 'gpt_oss'
+
+
+def models() -> None:
+  """Runs small whole models, and stores their names of weights, logits and continuations."""
+  arrays, stored = {}, {}
+  for kind in WHOLE:
+    model, config = model_of(kind, CASES[kind][0], whole=True)
+    shapes = {name: tuple(each.shape) for name, each in model.state_dict().items()}
+    tied = config.get('tie_word_embeddings')
+    stored[kind] = config, {n: s for n, s in shapes.items() if not (tied and 'lm_head' in n)}
+    arrays[f'{kind}.logits'] = logits_of(kind, model)
+    arrays[f'{kind}.said'] = greedy(model, TOKENS[1:], 32)
+  np.savez_compressed(TARGET.with_name('interop_models.npz'), models=json.dumps(stored), **arrays)
+
+
 def main(kinds: list[str]) -> None:
   """Runs the small models, and stores the layers named above; of these kinds, or of all."""
   arrays, layers = {}, {}
@@ -63,3 +82,4 @@ def main(kinds: list[str]) -> None:
 
 if __name__ == '__main__':
   main(sys.argv[1:])
+  models()

@@ -20,6 +20,7 @@ from posjax.interop.tables import Shape, Tables
 from posjax.interop.weights import kernel
 from posjax.scheme import Dims
 
+AnyArray = jax.Array | np.ndarray
 _FLOATS = ('float16', 'bfloat16', 'float32', 'float64')
 
 
@@ -312,7 +313,7 @@ def _of_torch(value: Any) -> tuple[np.ndarray, str]:
 
 
 def _assembled(
-  found: Mapping[str, Array], attention: Attention, settings: Settings, fields: Fields
+  found: Mapping[str, AnyArray], attention: Attention, settings: Settings, fields: Fields
 ) -> dict[str, Any]:
   """The tree of a layer, from the weights by their names in the block."""
   names, heads, kv_heads = attention.names, settings.num_heads, settings.num_kv_heads
@@ -339,8 +340,8 @@ def _assembled(
 
 
 def _rows(
-  found: Mapping[str, Array], names: Names, settings: Settings, grouped: bool, theirs: str
-) -> dict[str, Array]:
+  found: Mapping[str, AnyArray], names: Names, settings: Settings, grouped: bool, theirs: str
+) -> dict[str, AnyArray]:
   """The weights [outputs, inputs] of the four projections, or those of their biases there are."""
   own = {each: getattr(names, each) for each in ('query', 'key', 'value', 'out', 'fused')}
   if names.no_weight_suffix:
@@ -361,14 +362,14 @@ def _rows(
   return there | apart
 
 
-def _unnamed(found: Mapping[str, Array], own: dict[str, str]) -> dict[str, Array]:
+def _unnamed(found: Mapping[str, AnyArray], own: dict[str, str]) -> dict[str, AnyArray]:
   """The rows of weights [M, H, D]."""
   flat = lambda name: found[name].reshape(found[name].shape[0], -1)
   rows = {each: flat(own[each]).T for each in ('query', 'key', 'value')}
   return rows | {'out': flat(own['out'])}
 
 
-def _groups(fused: Array, settings: Settings) -> dict[str, Array]:
+def _groups(fused: AnyArray, settings: Settings) -> dict[str, AnyArray]:
   """The rows of a projection that has, for each key head, its queries, its key and its value."""
   each, rest = settings.num_heads // settings.num_kv_heads, fused.shape[1:]
   split = fused.reshape(settings.num_kv_heads, each + 2, settings.head_dim, *rest)
@@ -386,7 +387,7 @@ def grouped(query: np.ndarray, key: np.ndarray, value: np.ndarray) -> np.ndarray
   return whole.reshape((heads + 2 * kv_heads) * width, *query.shape[:-2])
 
 
-def _shards(fused: Array, settings: Settings, names: Names) -> dict[str, Array]:
+def _shards(fused: AnyArray, settings: Settings, names: Names) -> dict[str, AnyArray]:
   """The rows of a projection that has one kind after the other, perhaps in several parts."""
   counts, rest = dict.fromkeys(('key', 'value'), settings.num_kv_heads), fused.shape[1:]
   counts['query'] = settings.num_heads
@@ -397,7 +398,9 @@ def _shards(fused: Array, settings: Settings, names: Names) -> dict[str, Array]:
   return {name: part.reshape(-1, *rest) for name, part in pairs}
 
 
-def _norms(found: Mapping[str, Array], attention: Attention, settings: Settings) -> dict[str, Any]:
+def _norms(
+  found: Mapping[str, AnyArray], attention: Attention, settings: Settings
+) -> dict[str, Any]:
   """The norms of queries and keys."""
   if settings.qk_norm is None:
     return {}

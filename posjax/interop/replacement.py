@@ -41,22 +41,29 @@ def replaced(given: Given, own: Sequence[Scheme], passive: Sequence[bool]) -> li
   if given is None or isinstance(given, str | Scheme):
     one = OWN if given is None else given
     return [
-      scheme if still else _one(one, scheme) for scheme, still in zip(own, passive, strict=True)
+      scheme if still else _one(one, scheme, scheme)
+      for scheme, still in zip(own, passive, strict=True)
     ]
+  rotating = next((each for each, still in zip(own, passive, strict=True) if not still), None)
   listed = list(given)
   if not listed or len(own) % len(listed):
     raise ValueError(
       f'The schemes must be one, or as many as divide the {len(own)} layers, but got {len(listed)}.'
     )
-  return [_one(listed[i % len(listed)], scheme) for i, scheme in enumerate(own)]
+  pairs = zip(own, passive, strict=True)
+  return [
+    _one(listed[i % len(listed)], scheme, rotating if still else scheme)
+    for i, (scheme, still) in enumerate(pairs)
+  ]
 
 
-def _one(given: str | Scheme, own: Scheme) -> Scheme:
+def _one(given: str | Scheme, own: Scheme, trained: Scheme | None) -> Scheme:
+  """The scheme of one layer; `trained` is the one whose base and pairs a line gets."""
   if isinstance(given, Scheme):
     return given
   if given.strip() == OWN:
     return own
-  return get(completed(given, own))
+  return get(given if trained is None else completed(given, trained))
 
 
 def completed(line: str, own: Scheme) -> str:

@@ -23,7 +23,7 @@ class Form(NamedTuple):
   """
 
   shape: Callable[[Shape], Shape]
-  read: Callable[[Array, Shape], Array]
+  read: Callable[[Any, Shape], Any]
 
 
 def _columns(weight: Array, shape: Shape) -> Array:
@@ -87,7 +87,7 @@ class Tables:
       table.path(own, block): table.form.shape(self._found(table)[1]) for table in self.tables
     }
 
-  def assembled(self, own: str, block: str, arrays: dict[str, Array]) -> dict[str, Any]:
+  def assembled(self, own: str, block: str, arrays: dict[str, Any]) -> dict[str, Any]:
     """The collections of a layer that hold the scheme's parameters."""
     loaded: dict[str, Any] = {}
     for table in self.tables:

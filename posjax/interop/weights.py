@@ -8,8 +8,10 @@ from posjax.arguments import Size, read, shown
 from posjax.interop.families import family_of
 from posjax.interop.fields import Config, read_config
 
+AnyArray = Array | np.ndarray
 
-def kernel(weight: Shaped[Array, 'rows *M'], num_heads: int) -> Shaped[Array, '*M H D']:
+
+def kernel(weight: Shaped[AnyArray, 'rows *M'], num_heads: int) -> Shaped[AnyArray, '*M H D']:
   """The weight [H D, M] of a projection as a kernel [M, H, D], or its bias [H D] as [H, D].
 
   Args:
@@ -93,7 +95,7 @@ def relative_keys(table: Num[Array, 'N D'], config: Config) -> Num[Array, 'Rows 
   return table[np.clip(np.arange(-farthest, farthest + 1), -left, right) + left]
 
 
-def _check_array(x: Array, name: str, axes: int) -> None:
+def _check_array(x: AnyArray, name: str, axes: int) -> None:
   if not hasattr(x, 'shape') or not hasattr(x, 'reshape'):
     raise TypeError(f'{name} must be an array, but got {shown(x)}.')
   if len(x.shape) < axes:

@@ -412,7 +412,8 @@ class Pretrained(Transformer):
     x = x * jnp.asarray(readout.scale, x.dtype) if readout.scale != 1 else x
     logits = super()._logits(x)
     if self.logits_bias is not None:
-      logits = logits + self.logits_bias[...].astype(logits.dtype)
+      bias = self.logits_bias[...].astype(logits.dtype)
+      logits = logits + jnp.broadcast_to(bias, logits.shape)
     return logits if readout.cap is None else readout.cap * jnp.tanh(logits / readout.cap)
 
 

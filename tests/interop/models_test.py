@@ -11,7 +11,7 @@ from posjax.interop.checkpoint import shapes_of
 from posjax.interop.families import FAMILIES
 from posjax.linen import Attention
 from tests.support import hugging_face
-from tests.support.hugging_face import CASES
+from tests.support.hugging_face import CASES, TOKENS
 from tests.support.loops import error
 from tests.support.paths import load_golden
 from tools import interop_table
@@ -139,9 +139,6 @@ WHOLE = {
   ),
   **{'t5': False, 'modernbert': False},
 }
-TOKENS = np.array(
-  [[0, 0, 0, 5, 9, 33, 7, 12, 30, 4, 8, 21], [3, 8, 31, 4, 4, 20, 11, 9, 6, 5, 3, 7]]
-)
 
 
 @pytest.mark.slow

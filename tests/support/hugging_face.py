@@ -346,7 +346,16 @@ _CLASSES = {
   'musicgen_decoder': 'MusicgenModel',
 }
 # The class of a whole model that is no decoder alone.
-_HEADS = {'t5': 'AutoModelForSeq2SeqLM', 'modernbert': 'AutoModelForMaskedLM'}
+_HEADS = {
+  't5': 'AutoModelForSeq2SeqLM',
+  **dict.fromkeys(('bert', 'modernbert'), 'AutoModelForMaskedLM'),
+}
+# A batch whose first row has padding on the left.
+TOKENS = np.array(
+  [[0, 0, 0, 5, 9, 33, 7, 12, 30, 4, 8, 21], [3, 8, 31, 4, 4, 20, 11, 9, 6, 5, 3, 7]]
+)
+MASK = (TOKENS > 0).astype(np.int32)
+POSITIONS = np.maximum(MASK.cumsum(1) - 1, 0)
 
 
 class Recorded(NamedTuple):
@@ -393,6 +402,28 @@ def model_of(kind: str, sizes: dict[str, Any], *, whole: bool = False) -> tuple[
     for name, weight in trained:  # sinusoids stay as they are
       weight.copy_(torch.from_numpy(numbers(name, tuple(weight.shape))))
   return model, json.loads(config.to_json_string(use_diff=False))
+
+
+def logits_of(kind: str, model: Any) -> np.ndarray:
+  """What a whole model answers to `TOKENS`; T5 says them without the first four."""
+  import torch
+
+  given = {'input_ids': torch.tensor(TOKENS), 'attention_mask': torch.tensor(MASK)}
+  if kind == 't5':
+    given['decoder_input_ids'] = torch.tensor(TOKENS[:, 4:])
+  elif kind not in ('bloom', 'modernbert'):  # which number the tokens by themselves
+    given['position_ids'] = torch.tensor(POSITIONS)
+  return model(**given).logits.detach().numpy()
+
+
+def greedy(model: Any, prompt: np.ndarray, length: int) -> np.ndarray:
+  """The most likely tokens after a prompt, by the model's caches."""
+  import torch
+
+  given = torch.tensor(prompt)
+  options = {'max_new_tokens': length, 'do_sample': False, 'eos_token_id': None}
+  said = model.generate(given, attention_mask=torch.ones_like(given), **options)
+  return said.numpy()[:, prompt.shape[1] :]
 
 
 def _class_of(config: Any) -> Any:
