@@ -382,6 +382,11 @@ class Pretrained(Transformer):
     """That of each layer."""
     return tuple(block.scheme for block in self.plan.blocks)
 
+  @property
+  def is_causal(self) -> bool:
+    """Whether it is a decoder that predicts the next token."""
+    return all(dict(block.attention).get('causal', False) for block in self.plan.blocks)
+
   def encode_typed(
     self,
     tokens: Int[Array, 'B T'],

@@ -87,7 +87,7 @@ def run_cell(
     'seconds': time.monotonic() - begun,
     'device': jax.devices()[0].device_kind,
     'commit': commit(),
-    'versions': _versions(),
+    'versions': versions(),
     'read': read,
   }
 
@@ -99,7 +99,8 @@ _PACKAGES = (
 )  # fmt: skip
 
 
-def _versions() -> dict[str, str]:
+def versions() -> dict[str, str]:
+  """The version of each of these packages that is installed, and that of posjax."""
   found = {'posjax': posjax.__version__}
   for name in _PACKAGES:
     with contextlib.suppress(metadata.PackageNotFoundError):

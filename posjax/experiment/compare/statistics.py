@@ -96,6 +96,47 @@ def _over_examples(values: Sequence[float], left_out: Sequence[Sequence[float]])
   return math.sqrt(max(by_group.var(ddof=1) - together / seeds, 0.0) / groups)
 
 
+def ratio_interval(
+  numerators: Sequence[float], denominators: Sequence[float], level: float = LEVEL
+) -> Interval:
+  """The ratio of two sums over parts of a text, as of losses and tokens, with its interval.
+
+  The parts are drawn, and the larger ones count more: sum(numerators) / sum(denominators). Its
+  standard error is that of the jackknife that deletes one part: for the ratios r_1 .. r_n of the
+  sums without one part each, with their mean m, it is the root of (n - 1) / n sum (r_i - m)^2. The
+  interval is Student's with n - 1 degrees of freedom, to both sides of the ratio of all parts.
+
+  Args:
+    numerators: of each part.
+    denominators: of each part, all above 0.
+    level: its confidence, in (0, 1).
+
+  Returns:
+    The ratio, with NaN as its ends where there is one part alone.
+
+  Raises:
+    ValueError: if there is no part, or one has no denominator.
+
+  Example:
+    >>> ratio_interval([2.0, 4.0, 6.0], [1.0, 2.0, 3.0])
+    Interval(mean=2.0, low=2.0, high=2.0, count=3)
+  """
+  from scipy.special import stdtrit
+
+  upper, lower = np.asarray(numerators, np.float64), np.asarray(denominators, np.float64)
+  if not upper.size or upper.shape != lower.shape or not (lower > 0).all():
+    raise ValueError(
+      f'A ratio needs parts with denominators above 0, but got {upper.size} and {lower.size}.'
+    )
+  count, mean = upper.size, float(upper.sum() / lower.sum())
+  if count == 1:
+    return Interval(mean, math.nan, math.nan, 1)
+  without = (upper.sum() - upper) / (lower.sum() - lower)
+  error = math.sqrt((count - 1) / count * ((without - without.mean()) ** 2).sum())
+  half = float(stdtrit(count - 1, (1 + level) / 2)) * error
+  return Interval(mean, mean - half, mean + half, count)
+
+
 def verdict(
   difference: Interval,
   higher_is_better: bool,

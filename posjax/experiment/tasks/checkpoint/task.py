@@ -106,8 +106,7 @@ def task(
   given = lines[0] if len(lines) == 1 else list(lines)
   names = list(read_folder(folder).weights) if vocabulary is None else vocabulary['names']
   planned = planning.plan(whole, given, length=longest, names=names)
-  if None not in planned.plans or not _is_causal(planned):
-    raise ValueError(f'A language model must be a causal decoder, but got {whole.kind}.')
+  check_decoder(planned)
   made.check(planned.plans[None].vocab)
   making = Making(
     pretrained.dtype_of(options.dtype),
@@ -117,7 +116,7 @@ def task(
     remat_policy=options.remat_policy,
   )
   source = pretrained.source_of(planned, config, longest)
-  words = _vocabulary(made, {'files': files, 'names': sorted(names)})
+  words = vocabulary_of(made, {'files': files, 'names': sorted(names)})
   text = texts.read(data)
   corpus = Corpus(text, words, spelled(text, words, False), spelled(text, words, True))
   language.prompt_tokens(words, prompt)
@@ -143,8 +142,20 @@ def task(
   )
 
 
-def _is_causal(planned: planning.Planned) -> bool:
-  return all(dict(block.attention).get('causal') for block in planned.plans[None].blocks)
+def check_decoder(planned: planning.Planned) -> None:
+  """Refuses a model that cannot predict the next token.
+
+  Raises:
+    ValueError: if it is an encoder, or has one.
+  """
+  alone = planned.plans.get(None)
+  if alone is None or not all(dict(block.attention).get('causal') for block in alone.blocks):
+    raise ValueError(f'A language model must be a causal decoder, but got {planned.whole.kind}.')
+
+
+def tokenizer_of(stored: Mapping[str, Any]) -> Tokenizer:
+  """The tokenizer of a run, from `Task.vocabulary`."""
+  return _restored(stored['files'])[1]
 
 
 def _read(folder: Path) -> dict[str, str]:
@@ -162,8 +173,13 @@ def _restored(files: Mapping[str, str]) -> tuple[dict[str, Any], Tokenizer]:
     return read_config(place), tokenizer(place)
 
 
-def _vocabulary(made: Tokenizer, stored: Mapping[str, Any]) -> Vocabulary:
-  """A tokenizer as a vocabulary, without the tokens that it adds around a text."""
+def vocabulary_of(made: Tokenizer, stored: Mapping[str, Any]) -> Vocabulary:
+  """A tokenizer as a vocabulary, without the tokens that it adds around a text.
+
+  Args:
+    made: the tokenizer.
+    stored: its files, as JSON.
+  """
 
   def encode(content: str | bytes) -> np.ndarray:
     return np.asarray(made.encode(to_text(content), special=False), np.int32)

@@ -88,6 +88,23 @@ def held_out_windows(corpus: Corpus, longest: int, eval_tokens: int) -> list[dic
     return list(windows(corpus.held_out, **sizes, encode=np.asarray, separator=gap))
 
 
+def held_out_documents(corpus: Corpus, longest: int, eval_tokens: int) -> np.ndarray:
+  """The number of the document of each target of `held_out_windows`, [windows, longest].
+
+  What is between two documents belongs to the first of them.
+  """
+  gap = len(corpus.vocabulary.encode(corpus.vocabulary.separator))
+  last = len(corpus.held_out) - 1
+  numbers = tuple(
+    np.full(len(ids) + (gap if i < last else 0), i) for i, ids in enumerate(corpus.held_out)
+  )
+  bare = corpus.vocabulary._replace(encode=lambda _: np.zeros(0, np.int64))
+  numbered = corpus._replace(held_out=numbers, vocabulary=bare)
+  return np.concatenate(
+    [window['targets'] for window in held_out_windows(numbered, longest, eval_tokens)]
+  )
+
+
 @contextlib.contextmanager
 def named(place: str) -> Generator[None]:
   """Puts the place in front of what is wrong there."""
