@@ -64,7 +64,7 @@ class Row(NamedTuple):
 
 
 class Measured(NamedTuple):
-  """What a model costs at one length, by document.
+  """The losses of a model at one length, by document.
 
   Attributes:
     losses: nats of all targets of each document.

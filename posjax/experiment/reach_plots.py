@@ -1,6 +1,7 @@
 """The picture of `reach`: losses by length and by position, and numbers found by depth."""
 
 import math
+import textwrap
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ from posjax.experiment.colours import styles
 from posjax.experiment.compare.statistics import ratio_interval
 from posjax.experiment.plain import in_picture
 
-_WORDS = 34  # letters of a name in a title
+_WORDS = 30  # letters of a line of a title
 
 
 def draw(path: str | Path, lines: Sequence[dict[str, Any]]) -> None:
@@ -86,7 +87,8 @@ def _draw_retrieval(
   grid = lambda name, what: np.array(
     [[np.nan if x is None else x for x in found[name, each][what]] for each in lengths], float
   )
-  worst = max(np.nanmax(grid(name, 'nats')) for name in names)
+  every = [x for each in found.values() for x in each['nats'] if x is not None]
+  worst = max(every, default=1.0)  # none, where all texts are too short for a question
   for axis, name in zip(axes, names, strict=False):
     nats, share = grid(name, 'nats'), grid(name, 'share')
     image = axis.imshow(nats.T, vmin=0, vmax=worst, cmap='viridis_r', aspect='auto')
@@ -96,7 +98,7 @@ def _draw_retrieval(
         axis.text(
           i, j, f'{share[i, j]:.2g}', ha='center', va='center', color='w' if dark else 'k', size=7
         )
-    axis.set_title(in_picture(name[:_WORDS]), fontsize='small')
+    axis.set_title(in_picture(textwrap.fill(name, _WORDS)), fontsize='small')
     axis.set_xticks(range(len(lengths)), [f'{each:,}' for each in lengths], fontsize='x-small')
     depths = found[name, lengths[0]]['depth']
     axis.set_yticks(range(len(depths)), [f'{each:.2g}' for each in depths], fontsize='x-small')

@@ -5,8 +5,9 @@ leaves out have the defaults of transformers, where these are known here. What i
 is refused by its name.
 
 - `load` (in `pretrained`) returns the model in a folder, with its own positions or with others
-  (`replacement`), and `save` (in `saving`) writes one. `bodies` has what whole models have around
-  their attention. Both need flax.
+  (`replacement`), `create` a new one, and `save` (in `saving`) writes one. `planning` makes plans
+  of configurations, with what `bodies` has of models around their attention, and `reading` finds
+  the weights. They need flax.
 - `families` is the table of all that is known of each family of models: one entry for models that
   are alike. Its records are in `family`, what their readers share in `fields`.
 - `from_hf` returns the scheme of a model, which `rope`, `embeddings` or `positions` read; `layers`

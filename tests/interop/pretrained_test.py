@@ -160,7 +160,8 @@ ROUND = ('llama', 'gpt_neox', 't5')
   ],
 )
 def test_what_is_saved_is_loaded_again(kind, tmp_path):
-  config = {'model_type': kind, **CASES[kind][0], 'scale_attn_by_inverse_layer_idx': False}
+  config = {'model_type': kind, 'rope_theta': 1e4, **CASES[kind][0]}
+  config['scale_attn_by_inverse_layer_idx'] = False
   model = interop.create(config, seed=3)
   interop.save(model, tmp_path / 'saved')
   again = interop.load(tmp_path / 'saved')

@@ -97,7 +97,9 @@ def _over_examples(values: Sequence[float], left_out: Sequence[Sequence[float]])
 
 
 def ratio_interval(
-  numerators: Sequence[float], denominators: Sequence[float], level: float = LEVEL
+  numerators: Sequence[float | int] | np.ndarray,
+  denominators: Sequence[float | int] | np.ndarray,
+  level: float = LEVEL,
 ) -> Interval:
   """The ratio of two sums over parts of a text, as of losses and tokens, with its interval.
 
