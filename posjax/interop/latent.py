@@ -8,7 +8,6 @@ from collections.abc import Mapping
 from typing import Any
 
 import jax.numpy as jnp
-from jaxtyping import Array
 
 from posjax.arguments import Size
 from posjax.interop.family import Layer
@@ -76,7 +75,7 @@ def shapes(settings: Any) -> dict[str, Shape]:
   return found
 
 
-def assembled(found: Mapping[str, Array], settings: Any) -> dict[str, Any]:
+def assembled(found: Mapping[str, Any], settings: Any) -> dict[str, Any]:
   """The tree of a layer, without its output, from the weights by their names in the block."""
   latent, heads = settings.latent, settings.num_heads
   plain = settings.head_dim - latent.shared

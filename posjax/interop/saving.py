@@ -64,7 +64,7 @@ def save(model: Any, folder: str | Path, *, tokenizer: str | Path | None = None)
   length = _argument([block.scheme for block in blocks], 'length') or source.length
   planned = planning.planned_of(planning.whole_of(config), plans, length)
   dtype = _dtype_of(model)
-  new = _New(planned, dtype)
+  new = New(planned, dtype)
   leaves = reading.leaves_of(planned, new, new.names)
   filling.write(model, leaves)
   _group(planned, leaves, new)
@@ -86,7 +86,7 @@ def _dtype_of(model: Any) -> Any:
   return part.embed.dtype
 
 
-class _New:
+class New:
   """Empty weights, which are made as they are asked for."""
 
   def __init__(self, planned: Planned, dtype: Any):
@@ -111,7 +111,7 @@ class _New:
     return self.weights[name]
 
 
-def _group(planned: Planned, leaves: Mapping[Any, Any], new: _New) -> None:
+def _group(planned: Planned, leaves: Mapping[Any, Any], new: New) -> None:
   """Writes the projections that hold queries, keys and values by key heads.
 
   Of all other weights, the leaves are views, which the model has been written into.

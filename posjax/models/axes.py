@@ -13,7 +13,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 from flax import nnx
-from jax.sharding import Mesh, PartitionSpec
+from jax.sharding import AbstractMesh, Mesh, PartitionSpec
 
 from posjax.attention.context import mesh
 from posjax.layers import parameters as held
@@ -30,6 +30,7 @@ WORDS = 'tensor'  # V, and labels
 TABLE = (WORDS, WIDTH)  # V and M
 HEADED = (WIDTH, HEADS, None)  # M, H and D, as `posjax.nnx.Attention` takes them
 
+AnyMesh = Mesh | AbstractMesh
 Name = str | tuple[str, ...] | None
 WHOLE: tuple[Name, Name] = (None, None)
 
@@ -44,7 +45,7 @@ def named(*names: Name) -> dict[str, Any]:
   return {'out_sharding': names, 'eager_sharding': False}
 
 
-def spec(name: str, shape: tuple[int, ...], names: tuple[Any, ...], mesh: Mesh) -> PartitionSpec:
+def spec(name: str, shape: tuple[int, ...], names: tuple[Any, ...], mesh: AnyMesh) -> PartitionSpec:
   """The names of the LAST dimensions of an array; those of stacked layers come before them.
 
   Args:
@@ -72,7 +73,7 @@ def spec(name: str, shape: tuple[int, ...], names: tuple[Any, ...], mesh: Mesh) 
   return PartitionSpec(*names)
 
 
-def _parts_of(name: str, axis: Name, mesh: Mesh) -> int:
+def _parts_of(name: str, axis: Name, mesh: AnyMesh) -> int:
   """The number of devices over which an axis of an array is cut."""
   names = (axis,) if isinstance(axis, str) else axis or ()
   for each in names:
