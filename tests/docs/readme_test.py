@@ -4,21 +4,21 @@ import json
 import re
 import types
 
-import jax.numpy as jnp
 import numpy as np
 import pytest
 
 import posjax
+from posjax import interop
 from tools import schemes_page
 
 TEXT = schemes_page.README.read_text(encoding='utf-8')
 PAGES = [schemes_page.README, *sorted((schemes_page.ROOT / 'docs').glob('*.md'))]
 EXAMPLES = re.findall(r'^```python\n(.*?)^```', TEXT, re.M | re.S)
 LLAMA = {
-  **{'model_type': 'llama', 'hidden_size': 8, 'num_attention_heads': 2, 'head_dim': 4},
-  **{'num_key_value_heads': 1, 'num_hidden_layers': 1, 'rope_theta': 1e4},
+  **{'model_type': 'llama', 'hidden_size': 8, 'num_attention_heads': 2, 'vocab_size': 257},
+  **{'num_key_value_heads': 1, 'num_hidden_layers': 1, 'rope_theta': 5e5, 'rms_norm_eps': 1e-6},
+  **{'intermediate_size': 16, 'tie_word_embeddings': True},
 }
-SHAPES = {'q_proj': (8, 8), 'k_proj': (4, 8), 'v_proj': (4, 8), 'o_proj': (8, 8)}
 
 
 @pytest.fixture(scope='module')
@@ -35,17 +35,19 @@ def test_the_first_example_runs_in_about_ten_lines(first):
   assert posjax.places(first['scheme']) == ('query', 'key', 'bias')
 
 
-def test_the_examples_for_a_model_run_after_the_first(first):
+def test_the_examples_for_a_model_run_after_the_first(first, tmp_path, monkeypatch):
   _, layers, checkpoint = EXAMPLES
   found = {**first}
   exec(compile(layers, 'README.md', 'exec'), found)
   assert found['y'].shape == (2, 10, 64)
   assert found['layer'].layer.scheme == found['scheme']
-  prefix = 'model.layers.0.self_attn'
-  weights = {f'{prefix}.{n}.weight': np.ones(s, np.float32) for n, s in SHAPES.items()}
-  found |= {'config': LLAMA, 'weights': weights, 'x': jnp.ones((1, 3, 8)), 'pos': jnp.arange(3)}
+  (tmp_path / 'tokens').mkdir()
+  interop.byte_level(tmp_path / 'tokens')
+  interop.save(interop.create(LLAMA), tmp_path / 'FOLDER', tokenizer=tmp_path / 'tokens')
+  monkeypatch.chdir(tmp_path)
   exec(compile(checkpoint, 'README.md', 'exec'), found)
-  assert found['y'].shape == (1, 3, 8)
+  assert found['said'].shape == (1, 100)
+  assert found['model'].schemes[0].line.endswith('base=500000.0)')
 
 
 def test_the_page_of_schemes_and_readmes_table_are_those_of_the_folder():
