@@ -15,6 +15,7 @@ from ml_collections import ConfigDict
 
 import posjax
 from posjax.experiment import settings
+from posjax.interop.replacement import OWN
 
 _OPEN, _CLOSE = '([{', ')]}'
 Axis = tuple[str, Sequence[Any]]  # a config key, and its values
@@ -74,7 +75,8 @@ def read_schemes(text: str) -> tuple[str, ...]:
   schemes = split(text)
   for scheme in schemes:
     for layer in scheme.split('|'):
-      posjax.get(layer)
+      if layer.strip() != OWN:  # that of a checkpoint
+        posjax.get(layer)
   return _distinct('schemes', schemes)
 
 
