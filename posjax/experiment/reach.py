@@ -1,360 +1,261 @@
-"""How far a checkpoint reads, with its own positions and with others, without training.
+r"""How far a checkpoint reads, with its own positions and with others, without training.
 
   python -m posjax.experiment.reach --checkpoint=FOLDER --data=file:TEXT \
-    --schemes='own,yarn(factor=8.0, original_length=4096),grouped(group=8, window=1024)' \
-    --lengths=4096,8192,16384,32768
+    --schemes='own,yarn(factor=8.0, original_length=256)' --lengths=256,512,1024,2048
 
-The same held-out tokens are scored at every length, each with at most that many tokens of context.
-Intervals are over documents: a jackknife that leaves out one document at a time, of the ratio of
-all losses to all tokens, with Student's quantiles; differences to the first row are paired by
-document. Numbers that stand somewhere in a text are asked for at its end (`needles`). `--runs` adds
-models that train.py has tuned with configs/checkpoint.py. What is measured is in
-`WORKDIR/results.jsonl`, a line for each row and length; the same command again measures what is not
-there, and draws `reach.png`.
+FOLDER is that of a Hugging Face checkpoint of a decoder, with its tokenizer; each scheme takes the
+place of its positions, as `posjax.interop.load` has it. With `--runs=WORKDIR,WORKDIR`, models that
+train.py tuned with the task `checkpoint` stand beside it. For each of them and each length:
+
+- *Loss*: nats per token of held-out text, and bits per byte of it, which compare between
+  tokenizers. The same tokens are scored at every length, each with at most so many before it.
+- *Retrieval*: a number in a text is asked for at its end (`posjax.experiment.needles`).
+
+Intervals of 95 % are over the documents of the text, by a jackknife that leaves out one at a time
+(`statistics.ratio_interval`). Where all that is scored is of one document, the windows of the
+longest length take their place. Differences to the first scheme are over the same documents, or
+windows.
+
+The work folder gets `results.jsonl`, a line for each scheme and length as soon as it is measured,
+and the picture `reach.png`. The same command again goes on, and measures nothing twice.
 """
 
+import contextlib
 import json
-import math
 import sys
-from collections.abc import Callable, Iterator, Sequence
+import time
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
-import jax.numpy as jnp
-import numpy as np
 from absl import logging
-from flax import nnx
 from jax.errors import JaxRuntimeError
-from rich.table import Table
 
-import posjax.experiment
-from posjax.experiment import needles, plain, reach_plots
+from posjax.experiment import plain, reach_report
+from posjax.experiment import workdir as workdirs
 from posjax.experiment.ask import OneLine
 from posjax.experiment.compare.cell import versions
 from posjax.experiment.compare.grid import split
 from posjax.experiment.compare.origin import commit
-from posjax.experiment.compare.statistics import Interval, ratio_interval, verdict
-from posjax.experiment.data.vocabulary import Vocabulary
-from posjax.experiment.tasks.checkpoint.task import tokenizer_of, vocabulary_of
-from posjax.experiment.tasks.language_modelling import data as texts
-from posjax.experiment.tasks.language_modelling.corpus import (
-  Corpus,
-  held_out_documents,
-  held_out_windows,
-  spelled,
-)
-from posjax.experiment.tasks.language_modelling.task import cut
-from posjax.interop.pretrained import load
-from posjax.interop.tokenizer import Tokenizer, tokenizer
+from posjax.experiment.reach_models import Reader, compiled, reader_of_run, readers_of
+from posjax.experiment.reach_scores import Line, Scored, Settings, measure, scored, summarized
+from posjax.experiment.record import append
+from posjax.interop.tokenizer import Tokenizer
 
-BINS = 64  # of positions
+RESULTS, PICTURE = 'results.jsonl', 'reach.png'
 
 
-class Row(NamedTuple):
-  """A model to be measured.
-
-  Attributes:
-    name: as tables have it.
-    make: `(length) -> model`, for texts of this length.
-  """
-
-  name: str
-  make: Callable[[int], Any]
-
-
-class Measured(NamedTuple):
-  """The losses of a model at one length, by document.
-
-  Attributes:
-    losses: nats of all targets of each document.
-    tokens: how many targets each document has.
-    positions: mean nats in bins of positions, up to `BINS`.
-  """
-
-  losses: np.ndarray
-  tokens: np.ndarray
-  positions: np.ndarray
-
-
-def read_by(model: Any, batch_tokens: int) -> needles.Losses:
-  """The losses [N, T] of targets, and whether each is the most likely token, in bounded memory."""
-  graph, state = nnx.split(model)
-
-  @jax.jit
-  def score(state, inputs, targets):
-    logits = nnx.merge(graph, state)(inputs, jnp.arange(inputs.shape[1], dtype=jnp.int32))
-    picked = jnp.take_along_axis(logits, targets[..., None], -1)[..., 0]
-    return jax.nn.logsumexp(logits, -1) - picked, logits.argmax(-1) == targets
-
-  def read(inputs: np.ndarray, targets: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    rows = max(1, batch_tokens // inputs.shape[1])
-    found = []
-    for start in range(0, len(inputs), rows):
-      part = [np.asarray(x[start : start + rows], np.int32) for x in (inputs, targets)]
-      short = rows - len(part[0]) if len(inputs) > rows else 0  # so that nothing compiles anew
-      padded = [np.pad(x, ((0, short), (0, 0))) for x in part]
-      found.append([np.asarray(x)[: len(part[0])] for x in score(state, *padded)])
-    loss, correct = (np.concatenate(each) for each in zip(*found, strict=True))
-    return loss, correct
-
-  return read
-
-
-def measure(
-  read: needles.Losses, windows: Sequence[Any], documents: np.ndarray, length: int
-) -> Measured:
-  """The losses of held-out tokens, each with at most `length` tokens of context.
+def reach(
+  data: str,
+  settings: Settings,
+  *,
+  workdir: str | Path,
+  checkpoint: str | Path | None = None,
+  schemes: Sequence[str] = ('own',),
+  runs: Sequence[str | Path] = (),
+  allow_imports: bool = False,
+  say: Callable[[str], None] = lambda _: None,
+) -> list[Line]:
+  """Measures what is not measured yet, and draws the picture.
 
   Args:
-    read: of `read_by`.
-    windows: of the longest length, as `held_out_windows` cuts them.
-    documents: of each target, as `held_out_documents` numbers them.
-    length: T, a divisor of the longest.
-  """
-  (whole,) = cut(windows, length, sum(window['inputs'].size for window in windows))
-  loss, _ = read(whole['inputs'], whole['targets'])
-  loss = loss.astype(np.float64)
-  numbers = documents.reshape(loss.shape)
-  sums = np.bincount(numbers.ravel(), loss.ravel())
-  counts = np.bincount(numbers.ravel())
-  bins = np.array_split(loss.mean(0), min(BINS, length))
-  return Measured(sums[counts > 0], counts[counts > 0], np.array([each.mean() for each in bins]))
+    data: the text, as of the task `language_modelling`.
+    settings: of the measurement.
+    workdir: the folder of the results.
+    checkpoint: the folder of a checkpoint; None for runs alone.
+    schemes: for the checkpoint, the first of which others are compared with.
+    runs: work folders of the task `checkpoint`.
+    allow_imports: as of `posjax.experiment.load`.
+    say: is told of each line that is measured.
 
-
-def interval_of(measured: Measured) -> Interval:
-  """Nats per token, with its interval over documents."""
-  return ratio_interval(measured.losses, measured.tokens)
-
-
-def difference(one: Measured, first: Measured) -> Interval:
-  """Nats per token more than the first model has, paired by document."""
-  return ratio_interval(one.losses - first.losses, one.tokens)
-
-
-def bits_per_byte(words: Vocabulary, windows: Sequence[Any]) -> float:
-  """The factor from nats per token to bits per byte of the text that the targets spell."""
-  targets = np.concatenate([window['targets'].ravel() for window in windows])
-  spelled_bytes = len(words.decode(targets.tolist()).encode())
-  return len(targets) / math.log(2) / spelled_bytes
-
-
-class Settings(NamedTuple):
-  """The arguments of the command; see `main`."""
-
-  checkpoint: str | None
-  runs: list[str]
-  data: str
-  schemes: str
-  lengths: list[int]
-  tokens: int
-  depths: int
-  trials: int
-  seed: int
-  dtype: str | None
-  batch_tokens: int
-  workdir: Path
-
-
-def rows_of(given: Settings) -> tuple[list[Row], Tokenizer]:
-  """The models, and the tokenizer that they share.
+  Returns:
+    The lines of `results.jsonl`, by name and by length.
 
   Raises:
-    ValueError: if there is none, or their tokens differ.
+    FileNotFoundError: if a folder or the text is missing.
+    ValueError: if a number, a scheme, a folder or the text cannot be used, or the work folder holds
+      lines of other data, weights or settings.
   """
-  rows: list[Row] = []
-  made = None
-  if given.checkpoint is not None:
-    made = tokenizer(given.checkpoint)
-    for line in split(given.schemes):
-      pattern: Any = line.split('|') if '|' in line else line
-
-      def model(length, pattern=pattern):
-        found = load(given.checkpoint or '', pattern, dtype=given.dtype, length=length)
-        if not getattr(found, 'is_causal', False):
-          raise ValueError(f'{given.checkpoint} must be a causal decoder, but is none.')
-        return found
-
-      rows.append(Row(line, model))
-  for folder in given.runs:
-    loaded = posjax.experiment.load(folder)
-    if loaded.config.task.name != 'checkpoint':
-      raise ValueError(f'{folder} must be a run of the task checkpoint.')
-    own = tokenizer_of(loaded.task.vocabulary or {})
-    if made is not None and own.encode('') + own.encode('a b') != made.encode('') + made.encode(
-      'a b'
-    ):
-      raise ValueError(f'{folder} has other tokens than the models before it.')
-    made = made or own
-    name = f'{loaded.config.scheme}, tuned {loaded.config.steps} steps'
-    rows.append(Row(name, lambda length, model=loaded.model: model))
-  if made is None:
-    raise ValueError('There is no model: give --checkpoint or --runs.')
-  names = [row.name for row in rows]
-  if len(set(names)) < len(names):
-    raise ValueError(f'The rows must differ, but got {", ".join(names)}.')
-  return rows, made
-
-
-def check_lengths(lengths: Sequence[int]) -> None:
-  """Raises ValueError if they do not rise, or one does not divide the longest."""
-  rising = sorted({*lengths}) == [*lengths]
-  if not lengths or min(lengths) < 2 or not rising or any(max(lengths) % n for n in lengths):
-    raise ValueError(f'--lengths must rise and divide the last one, but got {list(lengths)}.')
+  settings.check()
+  folder = Path(workdir)
+  readers, tokenizers = [], []
+  if checkpoint is not None:
+    readers, made = readers_of(checkpoint, schemes, settings)
+    tokenizers = [(str(checkpoint), made)]
+  for run in runs:
+    reader, made = reader_of_run(run, allow_imports)
+    if reader.name in [each.name for each in readers]:
+      reader = reader._replace(name=f'{reader.name} ({run})')
+    readers.append(reader)
+    tokenizers.append((str(run), made))
+  if not readers:
+    raise ValueError('There must be a checkpoint or runs to measure, but got neither.')
+  text = scored(data, tokenizers[0][1], settings)
+  origin: Line = {'data': text.name, 'sha256': text.sha256, 'scored': text.fingerprint()}
+  origin |= settings.asked()
+  _check_tokenizers(tokenizers, data, settings, text)
+  with workdirs.held(folder) as check:
+    known = read_lines(folder / RESULTS)
+    _check_known(folder, known, readers, origin, settings)
+    first = readers[0].name
+    for reader in readers:
+      _measure_all(reader, first, text, settings, folder, known, origin, check, say)
+    lines = [
+      summarized(known[reader.name, length], known[first, length])
+      for reader in readers
+      for length in settings.lengths
+    ]
+    reach_report.draw(folder / PICTURE, lines)
+  return lines
 
 
-def reach(given: Settings) -> list[dict[str, Any]]:
-  """Measures what is not measured yet, and returns all lines, in the order of rows and lengths."""
-  check_lengths(given.lengths)
-  rows, made = rows_of(given)
-  words = vocabulary_of(made, {})
-  text = texts.read(given.data)
-  corpus = Corpus(text, words, (), spelled(text, words, True))
-  longest = given.lengths[-1]
-  windows = held_out_windows(corpus, longest, given.tokens)
-  documents = held_out_documents(corpus, longest, given.tokens)
-  factor = bits_per_byte(words, windows)
-  haystack = np.concatenate(corpus.held_out)
-  origin = {
-    **{'data': text.name, 'sha256': text.sha256, 'tokens': given.tokens, 'seed': given.seed},
-    **{'checkpoint': given.checkpoint, 'depths': given.depths, 'trials': given.trials},
-    **{'dtype': given.dtype, 'longest': longest},
-  }
-  path = given.workdir / 'results.jsonl'
-  known = _known(path, origin)
-  for row in rows:
-    for length in given.lengths:
-      if (row.name, length) in known:
-        continue
-      model = row.make(length)
-      made.check(model.plan.vocab)
-      read = read_by(model, given.batch_tokens)
-      found = measure(read, windows, documents, length)
-      line = {
-        **origin,
-        **{'name': row.name, 'length': length, 'bits_per_byte_factor': factor},
-        'losses': found.losses.tolist(),
-        'counts': found.tokens.tolist(),
-        'positions': found.positions.tolist(),
-        **{'commit': commit(), 'versions': versions()},
-      }
-      if given.trials:
-        sizes = {'length': length, 'depths': given.depths, 'trials': given.trials}
-        line['retrieval'] = needles.retrieval(read, made, haystack, **sizes, seed=given.seed)
-      known[row.name, length] = line
-      given.workdir.mkdir(parents=True, exist_ok=True)
-      with path.open('a', encoding='utf-8') as file:
-        file.write(json.dumps(line) + '\n')
-      mean = interval_of(found)
-      print(f'{row.name}, {length:,}: {mean.mean:.3f} nats per token', file=sys.stderr, flush=True)
-  return [known[row.name, length] for row in rows for length in given.lengths]
+def _measure_all(
+  reader: Reader,
+  first: str,
+  text: Scored,
+  settings: Settings,
+  folder: Path,
+  known: dict[tuple[str, int], Line],
+  origin: Line,
+  check: Callable[[], None],
+  say: Callable[[str], None],
+) -> None:
+  """Measures a model at each length that has no line yet."""
+  model, schemes = None, None
+  for length in settings.lengths:
+    if (reader.name, length) in known:
+      continue
+    begun = time.monotonic()
+    if model is None or schemes != reader.schemes(length):
+      model = None  # before the next one takes its place in memory
+      model, schemes = reader.load(length), reader.schemes(length)
+    read = compiled(model, max(1, settings.batch_tokens // length))
+    line: Line = {**origin, 'name': reader.name, **measure(read, text, length, settings)}
+    line |= {
+      'weights': reader.sha256,
+      'schemes': list(dict.fromkeys(schemes or ())),
+      'seconds': time.monotonic() - begun,
+      'device': jax.devices()[0].device_kind,
+      'commit': commit(),
+      'versions': versions(),
+    }
+    line = summarized(line, known.get((first, length), line))
+    check()
+    append(folder / RESULTS, line)
+    known[reader.name, length] = line
+    say(f'{reader.name}, {length} tokens: {reach_report.stated(line["nats"])} nats per token')
 
 
-def _known(path: Path, origin: dict[str, Any]) -> dict[tuple[str, int], dict[str, Any]]:
-  """The lines of the work folder by name and length.
+def read_lines(path: Path) -> dict[tuple[str, int], Line]:
+  """The lines of a work folder by name and length; a last one that was cut short is left out.
 
   Raises:
-    ValueError: if they are of other data, or of another checkpoint.
+    ValueError: if a line is none of this command.
   """
-  if not path.is_file():
-    return {}
-  lines = [json.loads(each) for each in path.read_text('utf-8').splitlines() if each.strip()]
-  for line in lines:
-    for name, value in origin.items():
-      if line.get(name) != value:
-        raise ValueError(
-          f'{path} has lines with {name} {line.get(name)!r}, but this command has {value!r}: give '
-          'another --workdir.'
-        )
-  return {(line['name'], line['length']): line for line in lines}
+  found = {}
+  content = path.read_bytes().split(b'\n')[:-1] if path.exists() else []
+  for number, each in enumerate(content, start=1):
+    line: Any = None
+    with contextlib.suppress(ValueError, RecursionError):
+      line = json.loads(each)
+    names = ('name', 'length', 'losses', 'counts', 'positions', 'sha256', 'scored', 'weights')
+    if not isinstance(line, dict) or not all(name in line for name in names):
+      raise ValueError(
+        f'{path}, line {number}, should be a measurement of reach as JSON, but is '
+        f'{each[:40].decode(errors="replace")!r}: mend the line, or take it out.'
+      )
+    found[line['name'], line['length']] = line
+  return found
 
 
-def measured_of(line: dict[str, Any]) -> Measured:
-  """The losses of a line of results.jsonl."""
-  return Measured(*(np.asarray(line[name]) for name in ('losses', 'counts', 'positions')))
+def _check_known(
+  folder: Path,
+  known: dict[tuple[str, int], Line],
+  readers: Sequence[Reader],
+  origin: Line,
+  settings: Settings,
+) -> None:
+  """Refuses a folder with lines that do not compare with those to come."""
+  weights = {reader.name: reader.sha256 for reader in readers}
+  for (name, _), line in known.items():
+    other = [key for key, value in settings.asked().items() if line.get(key) != value]
+    if line['sha256'] != origin['sha256']:
+      what = f'data with the sha256 {line["sha256"]}, but they now have {origin["sha256"]}'
+    elif other:
+      what = f'another {", ".join(other)}'
+    elif line['scored'] != origin['scored']:
+      what = 'other tokens, as another tokenizer makes them'
+    elif line['weights'] != weights.get(name, line['weights']):
+      what = f'other weights of {name}'
+    else:
+      continue
+    raise ValueError(f'{folder} holds measurements of {what}; give another --workdir.')
 
 
-def table(lines: Sequence[dict[str, Any]]) -> Iterator[tuple[str, ...]]:
-  """The rows of the table: name, length, losses, the difference to the first row, retrieval."""
-  first = {line['length']: measured_of(line) for line in reversed(lines)}
-  start = lines[0]['name']
-  first |= {line['length']: measured_of(line) for line in lines if line['name'] == start}
-  for line in lines:
-    found, factor = measured_of(line), line['bits_per_byte_factor']
-    mean, less = interval_of(found), difference(found, first[line['length']])
-    own = line['name'] == start
-    yield (
-      line['name'],
-      f'{line["length"]:,}',
-      f'{mean.mean:.3f} [{mean.low:.3f}, {mean.high:.3f}]',
-      f'{factor * mean.mean:.3f}',
-      '' if own else f'{less.mean:+.3f} [{less.low:+.3f}, {less.high:+.3f}]',
-      '' if own else verdict(less, higher_is_better=False),
-      *(_share(line, name) for name in needles.WORDINGS),
-    )
+def _check_tokenizers(
+  tokenizers: Sequence[tuple[str, Tokenizer]], data: str, settings: Settings, text: Scored
+) -> None:
+  """Refuses models that do not read the same tokens."""
+  for name, made in tokenizers[1:]:
+    if scored(data, made, settings).fingerprint() != text.fingerprint():
+      raise ValueError(
+        f'All models must read the same tokens, but the tokenizer of {name} makes others of '
+        f'{text.name} than that of {tokenizers[0][0]}.'
+      )
 
 
-def _share(line: dict[str, Any], name: str) -> str:
-  """The share of right answers, and their loss in nats, over all depths; '' without any."""
-  found = line.get('retrieval', {}).get(name)
-  shares = [each for each in (found or {}).get('share', ()) if each is not None]
-  if not shares:
-    return ''
-  nats = [each for each in found['nats'] if each is not None]
-  return f'{np.mean(shares):.2f} ({np.mean(nats):.2f})'
-
-
-HEADS = (
-  *('positions', 'length', 'nats per token [95 %]', 'bits per byte', 'minus the first', 'verdict'),
-  *('passkey (nats)', 'needle (nats)'),
-)
-
-
-def show(lines: Sequence[dict[str, Any]]) -> None:
-  """Prints the table: drawn in a terminal, with tabs elsewhere."""
-  console = plain.console()
-  rows = list(table(lines))
-  if not console.is_terminal:
-    print('\t'.join(HEADS))
-    for row in rows:
-      print('\t'.join(row))
-    return
-  drawn = Table(*HEADS)
-  for row in rows:
-    drawn.add_row(*row)
-  console.print(drawn)
-
-
-def _whole_numbers(text: str) -> list[int]:
-  return [int(each.replace('_', '')) for each in text.split(',')]
+def _lengths(text: str) -> tuple[int, ...]:
+  try:
+    return tuple(sorted(int(each) for each in split(text)))
+  except ValueError:
+    raise ValueError(f'--lengths must read like 256,512,1024, but got {text!r}.') from None
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
   """The command line."""
-  parser = OneLine('reach', description='Measures how far a checkpoint reads.')
-  add: Any = parser.add_argument
-  add('--checkpoint', metavar='FOLDER', help='with config.json, safetensors, tokenizer.json')
-  add('--runs', default='', help='with commas: work folders of configs/checkpoint.py')
-  add('--data', default='python_docs', help="held-out text: 'file:PATH', 'python_docs', ..")
-  add('--schemes', default='own', help="with commas: 'own', or lines that take its place")
-  add('--lengths', type=_whole_numbers, required=True, help='tokens of context, with commas')
-  add('--tokens', type=int, default=32_768, help='held-out tokens to score')
-  add('--depths', type=int, default=5, help='places of a number that is asked for')
-  add('--trials', type=int, default=4, help='texts for each depth; 0 asks for none')
-  add('--seed', type=int, default=0, help='of the texts with numbers')
-  add('--dtype', help="'float32', 'bfloat16'; by default that of the folder")
-  add('--batch_tokens', type=int, default=8192, help='tokens of one pass')
-  add('--workdir', type=Path, default=Path('runs/reach'), help='of results and picture')
-  values = vars(parser.parse_args(arguments))
-  values['runs'] = [each for each in values['runs'].split(',') if each]
-  given = Settings(**values)
-  logging.set_verbosity(logging.ERROR)
+  usual = Settings(())
+  parser = OneLine('reach', description='How far a checkpoint reads, without training.')
+  parser.add_argument('--checkpoint', metavar='FOLDER', help='of a Hugging Face checkpoint')
+  parser.add_argument('--data', default='python_docs', help='the text, as file:PATH')
+  parser.add_argument(
+    '--schemes', default='own', help="'own' and lines; the first is what others are compared with"
+  )
+  parser.add_argument('--runs', metavar='WORKDIRS', help='tuned models: work folders of train.py')
+  parser.add_argument('--lengths', required=True, help='as 256,512,1024: each divides the longest')
+  parser.add_argument('--tokens', type=int, default=usual.tokens, help='held-out tokens to score')
+  parser.add_argument('--depths', type=int, default=usual.depths, help='of numbers in texts')
+  parser.add_argument('--trials', type=int, default=usual.trials, help='texts for each depth')
+  parser.add_argument('--no-retrieval', action='store_true', help='as --trials=0')
+  parser.add_argument('--seed', type=int, default=usual.seed, help='of the texts')
+  parser.add_argument('--dtype', help='float32, bfloat16 or float16; by default the folder says it')
+  parser.add_argument(
+    *('--batch_tokens', '--batch-tokens'),
+    **{'type': int, 'default': usual.batch_tokens, 'help': 'tokens of a forward pass, at most'},
+  )
+  parser.add_argument('--workdir', default='runs/reach', help='folder of the results')
+  parser.add_argument(
+    '--allow-imports', action='store_true', help='imports the modules that the folders name'
+  )
+  given = parser.parse_args(arguments)
+  logging.set_verbosity(logging.ERROR)  # orbax says at length that it only reads
   try:
-    lines = reach(given)
-    show(lines)
-    reach_plots.draw(given.workdir / 'reach.png', lines)
-    print(f'{given.workdir / "reach.png"}')
+    numbers = (given.depths, 0 if given.no_retrieval else given.trials, given.seed, given.dtype)
+    settings = Settings(_lengths(given.lengths), given.tokens, *numbers, given.batch_tokens)
+    lines = reach(
+      given.data,
+      settings,
+      workdir=given.workdir,
+      checkpoint=given.checkpoint,
+      schemes=split(given.schemes),
+      runs=split(given.runs) if given.runs else (),
+      allow_imports=given.allow_imports,
+      say=lambda sentence: print(sentence, file=sys.stderr, flush=True),
+    )
+    reach_report.print_table(lines)
+    print(f'{Path(given.workdir) / PICTURE} has the picture, {RESULTS} the numbers.')
   except KeyboardInterrupt:
+    print('interrupted: what was measured stays, and the same command goes on.', file=sys.stderr)
     sys.exit(130)
   except (ValueError, TypeError, OSError, ImportError, MemoryError, JaxRuntimeError) as error:
     sys.exit(f'reach: error: {plain.sentence(error)}')
