@@ -8,10 +8,12 @@ import ast
 import difflib
 import functools
 import importlib
+import inspect
 import io
 import keyword
 import pkgutil
 import tokenize
+from collections.abc import Mapping
 from typing import Any
 
 from posjax import schemes
@@ -124,6 +126,33 @@ def members_of(node: ast.expr) -> list[ast.expr]:
     else:
       members.append(node)
   return members
+
+
+def arguments_of(scheme: Scheme) -> tuple[str, dict[str, Any]]:
+  """The name of a scheme of the library and all of its arguments, those left out by default too.
+
+  Returns:
+    The name and the arguments; '' and none for a chain, or a scheme that no name makes.
+
+  Example:
+    >>> name, given = arguments_of(get('alibi+rope(5e5)').parts[1])
+    >>> name, given['base'], given['fraction'], arguments_of(get('alibi+rope'))
+    ('rope', 500000.0, 1.0, ('', {}))
+  """
+  if scheme.line is None or scheme.parts:
+    return '', {}
+  node = parsed(scheme.line)
+  called = node if isinstance(node, ast.Call) else ast.Call(func=node, args=[], keywords=[])
+  name = _path(called.func)
+  if name not in names():
+    return '', {}
+  given = {str(each.arg): ast.literal_eval(each.value) for each in called.keywords}
+  return name, {key: each.default for key, each in parameters_of(name).items()} | given
+
+
+def parameters_of(name: str) -> Mapping[str, inspect.Parameter]:
+  """The parameters of the constructor of a scheme of the library."""
+  return inspect.signature(importlib.import_module(f'posjax.schemes.{name}').scheme).parameters
 
 
 def _member(node: ast.expr, expression: str) -> Scheme:

@@ -1,4 +1,4 @@
-"""Texts in which one sentence has a number, which is asked for at the end, and their scores.
+"""Passkey and needle tests: a long text holds a number, and its end asks for that number.
 
 In a *passkey* (Mohtashami and Jaggi 2023, https://arxiv.org/abs/2305.16300) the sentence stands
 among a few others that are repeated; a *needle* (Kamradt 2023,

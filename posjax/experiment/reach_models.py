@@ -17,7 +17,7 @@ from posjax.experiment.reach_scores import Settings
 from posjax.experiment.tasks.checkpoint import task as checkpoint
 from posjax.foreign import imports
 from posjax.interop import planning, pretrained
-from posjax.interop.folder import read_config, read_folder
+from posjax.interop.folder import read_config
 from posjax.interop.tokenizer import Tokenizer, tokenizer
 
 
@@ -55,8 +55,8 @@ def readers_of(
   twice = [each for i, each in enumerate(schemes) if each in schemes[:i]]
   if twice:
     raise ValueError(f'Each of the schemes must be given once, but got {twice[0]!r} twice.')
-  config, names = read_config(folder), list(read_folder(folder).weights)
-  whole, made = planning.whole_of(config), tokenizer(folder)
+  whole, made = planning.whole_of(read_config(folder)), tokenizer(folder)
+  names = pretrained.names_of(whole, folder)
 
   def reader(line: str) -> Reader:
     given = line if '|' not in line else [each.strip() for each in line.split('|')]

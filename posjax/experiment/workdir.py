@@ -13,6 +13,7 @@ import jax
 import numpy as np
 
 from posjax.experiment.locks import Busy, Gone, check_free, check_held, lock
+from posjax.interop.folder import read_object
 
 CONFIG = 'config.json'
 VOCABULARY = 'vocabulary.json'
@@ -118,21 +119,6 @@ def explained(workdir: Path, check_folder: Callable[[], None]) -> Generator[None
     ) from error
 
 
-def read_json(path: Path, what: str) -> dict[str, Any]:
-  """A file that should hold a dictionary as JSON."""
-  try:
-    value = json.loads(path.read_bytes())
-  except RecursionError:
-    found = 'brackets within brackets'
-  except ValueError as error:
-    found = f'no JSON ({error})'
-  else:
-    if isinstance(value, dict):
-      return value
-    found = repr(value)[:40]
-  raise ValueError(f'{path} should hold {what} as JSON, but holds {found}.')
-
-
 def write_json(path: Path, value: Any) -> None:
   """Writes a file whole or not at all."""
   partial = path.with_name(path.name + '.partial')
@@ -147,7 +133,7 @@ def stored_config(workdir: Path) -> dict[str, Any] | None:
   """The config of the run in a folder; None if the folder holds no run."""
   path = workdir / CONFIG
   if path.exists():
-    return read_json(path, 'the config of a run')
+    return read_object(path, 'the config of a run')
   steps = [one.name for one in workdir.glob(f'{CHECKPOINTS}/*') if one.name.isdigit()]
   left = [name for name in OWNED if (workdir / name).exists()] + [CHECKPOINTS] * bool(steps)
   if left:
@@ -211,7 +197,7 @@ def stored_vocabulary(workdir: Path) -> dict[str, Any] | None:
   path = workdir / VOCABULARY
   if not path.exists() or not (workdir / CONFIG).exists():
     return None
-  return read_json(path, 'the vocabulary of a run')
+  return read_object(path, 'the vocabulary of a run')
 
 
 def check_vocabulary(vocabulary: Mapping[str, Any] | None, workdir: Path) -> None:
@@ -258,7 +244,7 @@ def data_history(workdir: Path) -> DataHistory:
 
 
 def _read_data(path: Path) -> dict[str, Any]:
-  return read_json(path, 'the hashes of the data of a run')
+  return read_object(path, 'the hashes of the data of a run')
 
 
 def check_data(seen: DataHistory, sha256: str | None, workdir: Path) -> None:

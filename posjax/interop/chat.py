@@ -103,7 +103,7 @@ def _environment() -> Any:
       return nodes.Scope(body).set_lineno(line)
 
   class PublicNamespace(Namespace):
-    """`namespace(..)` whose attributes cannot stand in for those that Python itself looks up."""
+    """`namespace(..)` of jinja2, whose attributes must not begin with an underscore."""
 
     def __init__(self, *args, **kwargs):
       super().__init__()

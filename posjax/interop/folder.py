@@ -85,7 +85,7 @@ def read_config(folder: str | Path) -> dict[str, Any]:
   """
   path = Path(folder)
   _check_folder(path)
-  return _read_object(path / _CONFIG)
+  return read_object(path / _CONFIG)
 
 
 def read_folder(folder: str | Path) -> Folder:
@@ -117,7 +117,7 @@ def read_folder(folder: str | Path) -> Folder:
   path = Path(read(folder, str | Path, 'folder'))
   _check_library()
   _check_folder(path)
-  config = _read_object(path / _CONFIG)
+  config = read_object(path / _CONFIG)
   if os.path.isfile(path / _WHOLE):
     files, weights = (path / _WHOLE,), _entries(path / _WHOLE)
   elif os.path.isfile(path / _INDEX):
@@ -250,18 +250,25 @@ def _check_folder(path: Path) -> None:
     return
   if os.path.exists(path):
     raise ValueError(f'Expected the folder of a checkpoint, but {path} is a file.')
-  missing = f'The folder {path} does not exist.'
-  name = path.as_posix()
-  if _HUB.fullmatch(name):
-    missing += (
-      ' posjax downloads nothing: if this is the name of a model on the Hugging Face hub, run '
-      f'`hf download {name} --local-dir FOLDER` and read FOLDER.'
-    )
-  raise FileNotFoundError(missing)
+  raise FileNotFoundError(f'The folder {path} does not exist.{hub_hint(path.as_posix())}')
 
 
-def _read_object(path: Path) -> dict[str, Any]:
-  """The JSON object that a file holds."""
+def hub_hint(name: str) -> str:
+  """How a model of this name gets onto the disk; '' where it cannot be the name of one."""
+  if not _HUB.fullmatch(name):
+    return ''
+  return (
+    ' posjax downloads nothing: if this is the name of a model on the Hugging Face hub, run '
+    f'`hf download {name} --local-dir FOLDER` and read FOLDER.'
+  )
+
+
+def read_object(path: Path, what: str = 'an object') -> dict[str, Any]:
+  """The object that a file holds as JSON; `what` is what it should be.
+
+  Raises:
+    ValueError: if it holds something else, or cannot be read.
+  """
   try:
     value = json.loads(path.read_bytes())
   except RecursionError:
@@ -272,7 +279,7 @@ def _read_object(path: Path) -> dict[str, Any]:
     if isinstance(value, dict):
       return value
     found = shown(value)
-  raise ValueError(f'{path} should hold a JSON object, but holds {found}.')
+  raise ValueError(f'{path} should hold {what} as JSON, but holds {found}.')
 
 
 def _entries(path: Path) -> dict[str, _Entry]:
@@ -315,7 +322,7 @@ def _one_line(error: Exception) -> str:
 def _entries_by_index(path: Path) -> tuple[tuple[Path, ...], dict[str, _Entry]]:
   """The shards that the index of a folder names, and the arrays that it names, from them."""
   index = path / _INDEX
-  where = _read_object(index).get('weight_map')
+  where = read_object(index).get('weight_map')
   if not isinstance(where, dict) or not all(isinstance(file, str) for file in where.values()):
     raise ValueError(f'{index} should have a weight_map of names to files, but has {shown(where)}.')
   files = sorted(set(where.values()))
@@ -404,7 +411,7 @@ def _checked_sizes(weights: Mapping[str, np.ndarray | jax.Array]) -> dict[str, i
 
 
 def _native(array: np.ndarray | jax.Array) -> Any:
-  """The dtype of an array in the byte order of the machine."""
+  """The dtype of an array, in native byte order."""
   dtype = array.dtype
   return dtype.newbyteorder('=') if isinstance(dtype, np.dtype) else dtype
 

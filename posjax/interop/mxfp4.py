@@ -1,4 +1,4 @@
-"""Weights in MXFP4, four bits a number, as the checkpoints of gpt-oss have those of their experts.
+"""MXFP4, a format of four bits for each weight, in which gpt-oss publishes its experts.
 
 The format is that of the OCP Microscaling Formats (MX) Specification 1.0: 32 neighbouring numbers
 are a group, which shares a power of two. Each is a float of 4 bits, E2M1: a sign, two bits of an

@@ -11,11 +11,10 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 
 from posjax.arguments import read
 from posjax.interop.folder import read_folder
-from posjax.interop.planning import Planned, plan, whole_of
+from posjax.interop.planning import Planned, Whole, plan, whole_of
 from posjax.interop.reading import FLOATS, Files, Path_, leaves_of
 from posjax.interop.replacement import Given
 from posjax.models import filling
@@ -78,8 +77,10 @@ def load(
   """
   found = read_folder(folder)
   checked = read(dtype, str | None, 'dtype')
-  planned = plan(whole_of(found.config), scheme, length=length, names=list(found.weights))
-  leaves, skipped = _read(planned, found.weights)
+  whole, files = whole_of(found.config), Files(found.weights)
+  planned = plan(whole, scheme, length=length, names=files.without_copies(whole))
+  leaves = leaves_of(planned, files, files.names)
+  skipped = files.skipped(planned)
   used = dtype_of(checked or str(leaves[_TABLES[len(planned.plans)]].dtype))
   making = models.Making(used, used, dropout_rate, implementation, remat, remat_policy)
   source = source_of(planned, found.config, length)._replace(skipped=skipped)
@@ -128,16 +129,16 @@ def weights_of(
   planned: Planned, folder: str | Path
 ) -> tuple[dict[Path_, Any], Callable[[Path_], bool]]:
   """The weights of a folder by the paths of the parameters of a model, and which may be drawn."""
-  return _read(planned, read_folder(folder).weights)[0], _may_be_new(planned)
-
-
-def _read(
-  planned: Planned, weights: Mapping[str, np.ndarray]
-) -> tuple[dict[Path_, Any], tuple[str, ...]]:
-  """The weights by their paths, and the beginnings of names that were left out."""
-  files = Files(weights)
+  files = Files(read_folder(folder).weights)
+  files.without_copies(planned.whole)
   leaves = leaves_of(planned, files, files.names)
-  return leaves, files.skipped(planned)
+  files.skipped(planned)
+  return leaves, _may_be_new(planned)
+
+
+def names_of(whole: Whole, folder: str | Path) -> list[str]:
+  """The names of the weights of a folder, as `plan` takes them."""
+  return Files(read_folder(folder).weights).without_copies(whole)
 
 
 def dtype_of(name: str) -> Any:

@@ -50,6 +50,17 @@ class Files:
       raise ValueError(f'The weight {name} must have shape {shape}, but got {array.shape}.')
     return array
 
+  def without_copies(self, whole: Whole) -> list[str]:
+    """The names without that of a readout that is a copy of the table, where both are tied."""
+    body = whole.body(whole.parts[-1])
+    head, table = f'{body.head}.weight', f'{_prefix(body, self.names)}{body.embedding}.weight'
+    if not body.tied or head not in self.names:
+      return self.names
+    if not np.array_equal(self._weights[head], self._weights[table]):
+      return self.names
+    self._read.add(head)
+    return [name for name in self.names if name != head]
+
   def skipped(self, planned: Planned) -> tuple[str, ...]:
     """The beginnings of the names that were not read.
 
@@ -140,9 +151,8 @@ def leaves_of(planned: Planned, weights: Any, names: Sequence[str]) -> dict[Path
       (*root, *path): array
       for path, array in _outside(planned, part, weights, prefix, schemes).items()
     }
-  if len(planned.plans) == 2:
-    table = leaves.pop(('encoder', 'embed', 'table', 'embedding'))
-    leaves['decoder', 'embed', 'table', 'embedding'] = table
+  if len(planned.plans) == 2:  # one table, which a model has at the first of its paths
+    del leaves['encoder', 'embed', 'table', 'embedding']
   return leaves
 
 

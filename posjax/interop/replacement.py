@@ -6,13 +6,11 @@ trained with them: a line that leaves them out gets them from the checkpoint's o
 """
 
 import ast
-import importlib
-import inspect
 from collections.abc import Sequence
 from typing import Any
 
 from posjax.arguments import shown
-from posjax.expression import get, members_of, names, parsed
+from posjax.expression import COLON, arguments_of, get, members_of, names, parameters_of, parsed
 from posjax.scheme import Scheme
 
 OWN = 'own'
@@ -75,56 +73,40 @@ def completed(line: str, own: Scheme) -> str:
 
   Example:
     >>> completed('grouped(8, 64)+ssmax', get('rope(base=5e5)'))
-    'grouped(group=8, window=64, base=500000.0)+ssmax'
+    'grouped(8, 64, base=500000.0)+ssmax'
   """
   trained = _trained(own)
   written = [_completed(node, trained) for node in members_of(parsed(line.strip()))]
-  return '+'.join(written).replace('\u02d0', ':')
+  return '+'.join(written).replace(COLON, ':')
 
 
 def _completed(node: ast.expr, trained: dict[str, Any]) -> str:
+  """One member of a line; what is wrong in it is left for `posjax.get` to refuse."""
   call = node if isinstance(node, ast.Call) else ast.Call(func=node, args=[], keywords=[])
   name = call.func.id if isinstance(call.func, ast.Name) else ''
-  if name not in names():
+  takes = parameters_of(name) if name in names() else {}
+  if not {'base', 'interleaved'} <= takes.keys():  # it rotates no queries and keys
     return ast.unparse(node)
-  takes = _signature(name).parameters
-  if 'base' not in takes or 'interleaved' not in takes:  # it rotates no queries and keys
-    return ast.unparse(node)
-  given = dict(zip(takes, map(ast.unparse, call.args), strict=False))
-  given |= {str(each.arg): ast.unparse(each.value) for each in call.keywords}
+  given = {*list(takes)[: len(call.args)], *(each.arg for each in call.keywords)}
+  added = []
   for argument, value in trained.items():
     if argument in given:
       continue
     if argument in takes:
       if takes[argument].default != value:
-        given[argument] = repr(value)
-    elif value != _DEFAULTS[argument]:
+        added.append(ast.keyword(argument, ast.Constant(value)))
+    elif value != parameters_of('rope')[argument].default:
       raise ValueError(
         f'The checkpoint rotates its queries and keys with {argument}={value!r}, which the scheme '
         f'{shown(name)} has no argument for.'
       )
-  return f'{name}({", ".join(f"{key}={value}" for key, value in given.items())})'
-
-
-_DEFAULTS = {'base': 10000.0, 'fraction': 1.0, 'interleaved': False}
+  return ast.unparse(ast.Call(call.func, call.args, [*call.keywords, *added]))
 
 
 def _trained(own: Scheme) -> dict[str, Any]:
-  """The arguments of `_TRAINED` in the line of the first member that rotates."""
+  """The arguments of `_TRAINED` of the first member that rotates queries and keys."""
   for part in own.parts or (own,):
-    if part.line is None:
-      continue
-    node = members_of(parsed(part.line))[0]
-    call = node if isinstance(node, ast.Call) else ast.Call(func=node, args=[], keywords=[])
-    name = call.func.id if isinstance(call.func, ast.Name) else ''
-    if name not in names() or 'interleaved' not in (takes := _signature(name).parameters):
-      continue
-    given = {str(each.arg): ast.literal_eval(each.value) for each in call.keywords}
-    default = lambda argument, takes=takes: takes[argument].default if argument in takes else None
-    values = {each: given.get(each, default(each)) for each in _TRAINED}
-    return {each: value for each, value in values.items() if value is not None}
+    _, given = arguments_of(part)
+    if 'interleaved' in given and 'base' in given:
+      return {name: given[name] for name in _TRAINED if name in given}
   return {}
-
-
-def _signature(name: str) -> inspect.Signature:
-  return inspect.signature(importlib.import_module(f'posjax.schemes.{name}').scheme)

@@ -1,8 +1,5 @@
 """Models of checkpoints, written back into a folder that transformers reads."""
 
-import ast
-import importlib
-import inspect
 import json
 import shutil
 from collections.abc import Callable, Mapping, Sequence
@@ -13,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from posjax.arguments import shown
-from posjax.expression import members_of, names, parsed
+from posjax.expression import arguments_of
 from posjax.interop import planning, reading
 from posjax.interop.checkpoint import grouped, shapes_of
 from posjax.interop.families import family_of
@@ -149,6 +146,12 @@ def _config(
     if plan.readout is not None and not plan.readout.tied:
       config['tie_word_embeddings'] = False
   whole = planning.whole_of(config)
+  for part, plan in plans.items():
+    if plan.readout is not None and plan.readout.scale != whole.body(part).head_scale:
+      raise ValueError(
+        f'A configuration of the type {whole.kind} must not scale the input of a readout of its '
+        f'own, but got the scale {plan.readout.scale:.3g}.'
+      )
   schemes = {part: [block.scheme for block in plan.blocks] for part, plan in plans.items()}
   if _own(whole, length) == schemes:
     return config
@@ -212,7 +215,7 @@ def _parameters(scheme: Scheme) -> tuple[dict[str, Any], int | None]:
   Raises:
     ValueError: if the scheme has no name there.
   """
-  name, given = _call(scheme)
+  name, given = arguments_of(scheme)
   if name not in _NAMED:
     raise ValueError(f'The scheme {shown(repr(scheme))} has no name in transformers.')
   parameters, longest = _NAMED[name](given)
@@ -221,23 +224,10 @@ def _parameters(scheme: Scheme) -> tuple[dict[str, Any], int | None]:
   return {'rope_theta': given['base'], **parameters}, longest
 
 
-def _call(scheme: Scheme) -> tuple[str, dict[str, Any]]:
-  """The name of a scheme and all of its arguments; '' for one that is not made by a name."""
-  if scheme.line is None or scheme.parts:
-    return '', {}
-  (node,) = members_of(parsed(scheme.line))
-  call = node if isinstance(node, ast.Call) else ast.Call(func=node, args=[], keywords=[])
-  name = call.func.id if isinstance(call.func, ast.Name) else ''
-  if name not in names():
-    return '', {}
-  signature = inspect.signature(importlib.import_module(f'posjax.schemes.{name}').scheme)
-  defaults = {key: each.default for key, each in signature.parameters.items()}
-  given = {str(each.arg): ast.literal_eval(each.value) for each in call.keywords}
-  return name, {**defaults, **given}
-
-
 def _argument(schemes: Sequence[Scheme], name: str) -> Any:
-  return next((got[name] for got in (_call(each)[1] for each in schemes) if name in got), None)
+  return next(
+    (got[name] for got in (arguments_of(each)[1] for each in schemes) if name in got), None
+  )
 
 
 def _rope(given: dict[str, Any]) -> tuple[dict[str, Any], int | None]:

@@ -8,7 +8,6 @@ downloaded, and no code of a folder runs, but its chat template in a sandbox.
 import contextlib
 import json
 import os
-import re
 from collections.abc import Generator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -19,6 +18,7 @@ from jaxtyping import Array, Int
 
 from posjax.arguments import Size, read, shown
 from posjax.interop import chat
+from posjax.interop.folder import hub_hint, read_object
 
 _FILE, _CONFIG, _TEMPLATE = 'tokenizer.json', 'tokenizer_config.json', 'chat_template.jinja'
 # The files of tokenizers in other forms, which transformers turns into tokenizer.json.
@@ -37,7 +37,7 @@ _SPACES = (
 
 
 class Tokenizer:
-  """Texts to ids and back, as transformers' fast tokenizers do it; `tokenizer` makes it.
+  """Turns texts into ids and back, as transformers' fast tokenizers do; `tokenizer` makes one.
 
   Attributes:
     folder: where it was read.
@@ -369,10 +369,10 @@ def _folder(folder: Any) -> Path:
   except (OSError, ValueError):  # there is none, it is a file, or may not be read
     if place.is_file():
       raise FileNotFoundError(f'A tokenizer is a folder, but {name} is a file.') from None
-    words = f'A tokenizer needs a folder with {_FILE}, but there is no folder {shown(name)}.'
-    if re.fullmatch(r'[\w.-]+/[\w.-]+', name) and not name.startswith('.'):
-      words += f' posjax downloads nothing: `hf download {name} --local-dir FOLDER` gets a folder.'
-    raise FileNotFoundError(words) from None
+    raise FileNotFoundError(
+      f'A tokenizer needs a folder with {_FILE}, but there is no folder {shown(name)}.'
+      f'{hub_hint(name)}'
+    ) from None
   if _FILE in found:
     return place
   others = [other for other in _OTHERS if other in found]
@@ -386,16 +386,7 @@ def _folder(folder: Any) -> Path:
 
 def _object(path: Path) -> dict[str, Any]:
   """The object of a JSON file; empty where there is no file."""
-  if not path.exists():
-    return {}
-  try:
-    value = json.loads(path.read_text('utf-8'))
-  except (OSError, ValueError, RecursionError) as error:
-    words = ' '.join(str(error).split())
-    raise ValueError(f'{path} must be a JSON file, but cannot be read: {words}.') from None
-  if not isinstance(value, dict):
-    raise ValueError(f'{path} must hold an object of JSON, but got {shown(value)}.')
-  return value
+  return read_object(path) if path.exists() else {}
 
 
 def _field(path: Path, values: dict[str, Any], name: str, kind: Any) -> Any:
@@ -407,7 +398,7 @@ def _field(path: Path, values: dict[str, Any], name: str, kind: Any) -> Any:
 
 
 def _content(token: Any) -> str | None:
-  """The text of a token, which is written as such or in an object; None for anything else."""
+  """The text of a token, which a file holds as a string or in an object; None for all else."""
   text = token.get('content') if isinstance(token, dict) else token
   return text if isinstance(text, str) and text else None
 

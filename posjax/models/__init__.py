@@ -5,7 +5,7 @@ blocks             attention and a feed-forward layer with residuals and norms, 
 transformer        a decoder, or an encoder, over tokens
 encoder_decoder    a Transformer of two sides
 encoders           encoders of texts: Transformers, recurrent networks, a CNN, FastText
-plans              plans of published models: all that tells one from another, but for the weights
+plans              plans of published models: sizes, schemes, norms and activations, no weights
 pretrained         models of such plans, with the norms, readouts and experts that they have
 filling            models filled with given weights, and weights written out again
 generate           sampling from a decoder

@@ -1,4 +1,4 @@
-"""Plans of published models: all that tells one from another, but for the weights.
+"""Plans of published models: their sizes, schemes, norms and activations, without weights.
 
 One `BlockPlan` says what a layer does, one `Plan` what a model does. `posjax.interop` makes them
 from the configurations of checkpoints, and `pretrained` makes models of them.
@@ -72,7 +72,7 @@ class BlockPlan(NamedTuple):
 
   @property
   def scheme(self) -> Scheme:
-    """That of self-attention."""
+    """The scheme of self-attention."""
     return dict(self.attention)['scheme']
 
 

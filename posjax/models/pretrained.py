@@ -24,7 +24,7 @@ from posjax.models import axes
 from posjax.models.blocks import Block, FeedForward, Memory, RematPolicy, Stack, by_token
 from posjax.models.embedding import Embedded, Positions, Table
 from posjax.models.encoder_decoder import EncoderDecoder
-from posjax.models.layer_sets import REAL, dropout
+from posjax.models.layer_sets import REAL, dropout, is_complex
 from posjax.models.plans import (
   BlockPlan,
   EmbeddingPlan,
@@ -326,6 +326,9 @@ class Pretrained(Transformer):
     source: where it comes from.
     words: an embedding whose table is that of this model, too.
     rngs: a stream for `params`.
+
+  Raises:
+    ValueError: if a scheme makes complex embeddings.
   """
 
   def __init__(
@@ -349,6 +352,8 @@ class Pretrained(Transformer):
       plan.vocab,
     )
     schemes = [block.scheme for block in plan.blocks]
+    if any(is_complex(scheme, dims) for scheme in dict.fromkeys(schemes)):
+      raise ValueError('The scheme of a checkpoint must make real embeddings, not complex ones.')
     self.embed: Any = PretrainedEmbedding(
       schemes, dims, plan.embedding, making, words=words, rngs=rngs
     )
@@ -379,7 +384,7 @@ class Pretrained(Transformer):
 
   @property
   def schemes(self) -> tuple[Scheme, ...]:
-    """That of each layer."""
+    """The scheme of each layer."""
     return tuple(block.scheme for block in self.plan.blocks)
 
   @property

@@ -217,10 +217,10 @@ def test_json_that_is_no_object_is_refused(content, words, tmp_path):
   write_shards(tmp_path, {'one.safetensors': {'a': np.ones(2)}}, {'a': 'one.safetensors'})
   path = tmp_path / 'model.safetensors.index.json'
   path.write_bytes(content)
-  refused(tmp_path, ValueError, str(path), 'JSON object', words)
+  refused(tmp_path, ValueError, str(path), 'an object as JSON', words)
   path = tmp_path / 'config.json'
   path.write_bytes(content)
-  refused(tmp_path, ValueError, str(path), 'JSON object', words)
+  refused(tmp_path, ValueError, str(path), 'an object as JSON', words)
 
 
 @pytest.mark.parametrize(

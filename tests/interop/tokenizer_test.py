@@ -298,9 +298,9 @@ def test_a_jinja2_whose_sandbox_can_be_left_is_refused(monkeypatch):
 @pytest.mark.parametrize(
   ('name', 'message'),
   [
-    ('org/name-7B.v1', 'nothing: `hf download org/name-7B.v1 --local-dir FOLDER` gets a folder.'),
+    ('org/name-7B.v1', 'run `hf download org/name-7B.v1 --local-dir FOLDER` and read'),
     ('/nowhere', "but there is no folder '/nowhere'.$"),
-    ('gpt2', "but there is no folder 'gpt2'.$"),
+    ('gpt2', "no folder 'gpt2'. posjax downloads nothing: .* `hf download gpt2 "),
     ('./org', "but there is no folder './org'.$"),
     (__file__, 'is a file.$'),
     ('a\0b', 'there is no folder'),
@@ -372,7 +372,7 @@ def test_a_broken_file_beside_it_is_refused(tmp_path_factory, name, content):
   (folder / 'tokenizer_config.json').write_text('{}')
   path = folder / f'{name}.json'
   path.write_bytes(content if isinstance(content, bytes) else content.encode())
-  with pytest.raises(ValueError, match=f'{path} must ') as caught:
+  with pytest.raises(ValueError, match=f'{path} should hold an object as JSON, but') as caught:
     interop.tokenizer(folder)
   assert '\n' not in str(caught.value)
 

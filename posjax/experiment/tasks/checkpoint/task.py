@@ -22,7 +22,7 @@ from posjax.experiment.tasks.language_modelling import data as texts
 from posjax.experiment.tasks.language_modelling import task as language
 from posjax.experiment.tasks.language_modelling.corpus import Corpus, spelled
 from posjax.interop import planning, pretrained
-from posjax.interop.folder import read_config, read_folder
+from posjax.interop.folder import read_config
 from posjax.interop.tokenizer import Tokenizer, tokenizer
 from posjax.keys import Count, Section, Seed, Share, keys_of
 from posjax.models.blocks import RematPolicy
@@ -104,7 +104,7 @@ def task(
   longest = options.length or max(lengths)
   whole = planning.whole_of(config)
   given = lines[0] if len(lines) == 1 else list(lines)
-  names = list(read_folder(folder).weights) if vocabulary is None else vocabulary['names']
+  names = pretrained.names_of(whole, folder) if vocabulary is None else vocabulary['names']
   planned = planning.plan(whole, given, length=longest, names=names)
   check_decoder(planned)
   made.check(planned.plans[None].vocab)
