@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from posjax import interop
+from posjax.interop.bodies import BODIES
 from posjax.interop.families import FAMILIES
 from tests.support import by_hand
 
@@ -23,6 +24,8 @@ HEAD = """# Checkpoints
 `posjax.interop` reads {read} of the {all} model types of transformers {version}, each with the
 defaults of its class of configurations:
 
+- **whole models** ({whole} types): `interop.load` reads a folder, and `interop.save` writes one. A
+  test compares logits, gradients and what is said with transformers.
 - **layers** ({layers} types): `interop.layer` gives the settings of every layer, and
   `interop.load_attention` its weights. A test compares the layers of a small random model with
   those of transformers.
@@ -34,6 +37,10 @@ The other {refused} are refused in one sentence: of {unknown} no positions are k
 stand below with their reasons. A checkpoint may set a field that is refused although its type is
 read, and the reverse. Model types without a field for positions, and those that only hold other
 models, are not counted. `python -m tools.interop_table` writes this page, and a slow test compares.
+
+## Whole models
+
+{whole_named}
 
 ## Layers
 
@@ -189,6 +196,8 @@ def page(version: str, rows: list[tuple[str, str, str]]) -> str:
   counts |= {'all': len(rows), 'read': len(rows) - counts['refused'], 'unknown': len(unknown)}
   return HEAD.format(
     version=version,
+    whole=len(BODIES),
+    whole_named=named(sorted(BODIES)),
     layers_named=named(kind for kind, _ in known['layers']),
     positions_named=named(kind for kind, _ in known['positions']),
     unknown_named=named(unknown),
