@@ -28,10 +28,9 @@ HARMLESS = {
   *('summary_activation', 'summary_proj_to_labels', 'summary_first_dropout', 'architectures'),
   *('chunk_size_feed_forward', 'is_encoder_decoder', 'return_dict', 'output_hidden_states'),
   *('output_attentions', 'id2label', 'label2id', 'transformers_version', 'pretraining_tp'),
-  *('slow_but_exact', 'reorder_and_upcast_attn', 'deterministic_flash_attn', 'use_cache'),
+  *('slow_but_exact', 'reorder_and_upcast_attn', 'deterministic_flash_attn'),
   *('sparse_prediction', 'sparse_pred_ignore_index', 'reference_compile', 'repad_logits_with_grad'),
-  *('n_positions', 'max_position_embeddings', 'type_vocab_size', 'boi_token_id', 'eoi_token_id'),
-  *('classifier_bias', 'max_seq_len', 'n_ctx', 'rotary_emb_base'),
+  *('boi_token_id', 'eoi_token_id', 'n_ctx'),
 }
 LEFT_OUT = ('rope', 'rotary', 'theta', 'model_type')
 

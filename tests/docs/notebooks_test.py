@@ -59,8 +59,8 @@ def test_pictures_are_committed_and_files_are_small(path):
   assert not [o for o in outputs if o['output_type'] == 'error' or o.get('name') == 'stderr']
 
 
-def test_there_are_six_notebooks():
-  assert [path.name[:3] for path in NOTEBOOKS] == ['01_', '02_', '03_', '04_', '05_', '06_']
+def test_there_are_seven_notebooks():
+  assert [path.name[:3] for path in NOTEBOOKS] == [f'0{i}_' for i in range(1, 8)]
 
 
 def test_what_a_longer_context_needs_is_the_first_section_of_the_third_notebook():
